@@ -62,9 +62,12 @@ class WireArray(np.ndarray):
 
     def to_list(self) -> list[Any]:
         """The JSON form: NaN as null."""
-        if self.dtype.kind != "f" or not np.isnan(self).any():
-            return self.tolist()  # type: ignore[no-any-return]
-        return np.where(np.isnan(self), None, self.astype(object)).tolist()  # type: ignore[no-any-return]
+        boxed = self.view(np.ndarray)
+        if self.dtype.kind == "f" and np.isnan(boxed).any():
+            missing, boxed = np.isnan(boxed), boxed.astype(object)
+            boxed[missing] = None
+        values: list[Any] = boxed.tolist()
+        return values
 
 
 class TokenIds(WireArray):

@@ -56,6 +56,7 @@ def encode(message: Any, media_type: str = MSGPACK) -> bytes:
 def decode(data: bytes, kind: type[T], media_type: str = MSGPACK) -> T:
     """Decode and validate. Raises MalformedMessageError with the offending path."""
     try:
-        return _decoder(kind, media_type).decode(data)  # type: ignore[no-any-return]
+        decoder: Any = _decoder
+        return decoder(kind, media_type).decode(data)  # type: ignore[no-any-return]
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
         raise MalformedMessageError(str(error)) from error
