@@ -20,12 +20,6 @@ RETRYABLE: tuple[Any, ...] = (
     errors.ReadOnlyError,
     OSError,
 )
-    errors.ConnectionError,
-    errors.TimeoutError,
-    errors.OutOfMemoryError,
-    errors.ReadOnlyError,
-    OSError,
-)
 
 
 class BrokerError(Exception):
