@@ -30,7 +30,7 @@ from potstill.service.errors import (
     UnauthorizedError,
     UnprocessableError,
 )
-from potstill.service.http import message_response
+from potstill.service.http import message_response, message_schemas
 from potstill.service.logs import get_logger
 from potstill.service.settings import ServiceSettings
 
@@ -75,7 +75,19 @@ def create_app(
     app.add_middleware(_Gate, name=name, settings=settings)
     _add_error_handlers(app)
     _add_probes(app, name, capabilities, live, ready)
+    _document_messages(app)
     return app
+
+
+def _document_messages(app: FastAPI) -> None:
+    generate = app.openapi
+
+    def with_messages() -> dict[str, Any]:
+        document = generate()
+        document.setdefault("components", {}).setdefault("schemas", {}).update(message_schemas())
+        return document
+
+    app.openapi = with_messages  # type: ignore[method-assign]
 
 
 def _add_probes(
@@ -184,7 +196,8 @@ class _Gate:
             nonlocal status, streaming
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", []), (b"x-request-id", request_id.encode("latin-1"))]
+                kept = [(k, v) for k, v in message.get("headers", []) if k != b"x-request-id"]
+                message["headers"] = [*kept, (b"x-request-id", request_id.encode("latin-1"))]
                 streaming = any(
                     k == b"content-type" and v.startswith(b"text/event-stream") for k, v in message["headers"]
                 )

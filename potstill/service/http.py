@@ -15,6 +15,7 @@ from potstill.contracts.arrays import TokenIds, WireArray
 from potstill.service.errors import MalformedRequestError
 
 T = TypeVar("T")
+SCHEMA_REF = "#/components/schemas/{name}"
 
 
 async def read_message(request: Request, kind: type[T]) -> T:
@@ -56,13 +57,16 @@ def _media_type(header: str | None) -> str:
     return wire.MSGPACK if header and wire.MSGPACK in header else wire.JSON
 
 
+_documented: set[type] = set()
+
+
 def openapi_messages(request: type, response: type) -> dict[str, Any]:
-    """`openapi_extra` of a bulk route: both messages, as JSON Schema, for both media types."""
+    """`openapi_extra` of a bulk route: both messages, for both media types."""
+    _documented.update((request, response))
 
     def content(kind: type) -> dict[str, Any]:
-        (schema,), components = msgspec.json.schema_components([kind], schema_hook=_array_schema)
-        inlined = {"$defs": components, **_rebase(schema)}
-        return {media_type: {"schema": inlined} for media_type in (wire.JSON, wire.MSGPACK)}
+        schema = {"$ref": SCHEMA_REF.format(name=kind.__name__)}
+        return {media_type: {"schema": schema} for media_type in (wire.JSON, wire.MSGPACK)}
 
     return {
         "requestBody": {"required": True, "content": content(request)},
@@ -70,12 +74,16 @@ def openapi_messages(request: type, response: type) -> dict[str, Any]:
     }
 
 
-def _rebase(schema: dict[str, Any]) -> dict[str, Any]:
-    return schema
+def message_schemas() -> dict[str, Any]:
+    """JSON Schemas of all messages that `openapi_messages` refers to."""
+    kinds = sorted(_documented, key=lambda kind: kind.__name__)
+    _, components = msgspec.json.schema_components(kinds, schema_hook=_array_schema, ref_template=SCHEMA_REF)
+    return components
 
 
 def _array_schema(kind: type) -> dict[str, Any]:
+    if issubclass(kind, TokenIds):
+        return {"type": "array", "items": {"type": "integer"}}
     if issubclass(kind, WireArray):
-        item = "integer" if kind is TokenIds else "number"
-        return {"type": "array", "items": {"type": [item, "null"] if item == "number" else item}}
-    raise NotImplementedError
+        return {"type": "array", "items": {"type": ["number", "null"]}}
+    raise NotImplementedError(f"no schema for {kind}")
