@@ -38,7 +38,8 @@ class WireArray(np.ndarray):
             if array.ndim > MAX_DIMENSIONS or any(isinstance(item, list | str | bytes | bool) for item in array.flat):
                 raise ValueError
             exact = array.astype(np.float64)
-            typed = exact.astype(cls.wire_dtype)
+            with np.errstate(invalid="ignore"):
+                typed = exact.astype(cls.wire_dtype)
         except (TypeError, ValueError, OverflowError):
             raise ValueError("an array holds numbers only, in rows of equal length") from None
         if typed.dtype.kind == "i" and not np.array_equal(exact, typed):
