@@ -1,0 +1,160 @@
+"""The teacher's HTTP service."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+
+import numpy as np
+from fastapi import FastAPI, Request, Response
+
+import potstill
+from potstill.contracts.capabilities import Capabilities
+from potstill.contracts.scoring import ScoreRequest, ScoreResponse
+from potstill.service.app import create_app
+from potstill.service.errors import ConflictError, ServiceError, UnavailableError
+from potstill.service.http import message_response, openapi_messages, read_message, until_disconnect
+from potstill.service.logs import get_logger
+from potstill.service.settings import SettingsError
+from services.teacher import metrics
+from services.teacher.admission import Admission
+from services.teacher.engine import Engine, EngineFacts, create_engine
+from services.teacher.settings import TeacherSettings
+from services.teacher.validation import check_request
+
+TOKENIZER_HEADER = "x-potstill-tokenizer"
+ARRAY_FIELDS = ("logprobs", "candidate_logprobs", "top_logprobs", "tail_logprobs", "entropy")
+RETRY_SECONDS = 5.0
+
+log = get_logger("teacher")
+
+
+class Teacher:
+    """An engine that loads in the background, and the admission in front of it once it has."""
+
+    def __init__(self, settings: TeacherSettings, engine: Engine) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._facts: EngineFacts | None = None
+        self._admission: Admission | None = None
+        self._failure: str | None = None
+
+    @contextlib.asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        """Load while the probes are served already; stop the engine at the end."""
+        loading = asyncio.create_task(self._load())
+        try:
+            yield
+        finally:
+            loading.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await loading
+            await self._engine.stop()
+
+    async def live(self) -> None:
+        """Ask the engine; while the model loads, being able to answer is enough."""
+        if self._failure is not None:
+            raise UnavailableError(self._failure, code="model_load_failed")
+        if self._facts is not None:
+            await self._engine.check()
+
+    async def ready(self) -> None:
+        self.facts()
+
+    def facts(self) -> EngineFacts:
+        """Raises UnavailableError until the model is loaded."""
+        if self._failure is not None:
+            raise UnavailableError(self._failure, code="model_load_failed")
+        if self._facts is None:
+            raise UnavailableError("the model is still loading", code="loading", retry_after=RETRY_SECONDS)
+        return self._facts
+
+    def capabilities(self) -> Capabilities:
+        facts = self.facts()
+        return Capabilities(
+            service="teacher",
+            version=potstill.__version__,
+            model=facts.model,
+            engine=facts.engine,
+            limits={
+                "max_length": facts.model.max_length,
+                "max_top_k": facts.max_top_k,
+                "memory_bytes": facts.memory_bytes,
+                "max_body_bytes": self._settings.max_body_bytes,
+            },
+            features=tuple(sorted(facts.features)),
+        )
+
+    async def score(self, request: ScoreRequest) -> ScoreResponse:
+        """Validate, admit, score and count."""
+        check_request(request, self.facts())
+        assert self._admission is not None
+        async with self._admission.admit(self._engine.estimate_bytes(request)):
+            begun = time.perf_counter()
+            response = await self._engine.score(request)
+            metrics.phase_seconds.labels("compute").observe(time.perf_counter() - begun)
+        _count(request, response)
+        return response
+
+    async def _load(self) -> None:
+        begun = time.perf_counter()
+        try:
+            facts = await self._engine.start()
+        except (SettingsError, OSError, RuntimeError, ValueError, MemoryError) as error:
+            self._failure = f"the model could not be loaded: {error}"
+            log.error("model load failed", model=self._settings.teacher_model, exc_info=error)
+            return
+        self._admission = Admission(
+            facts.memory_bytes, self._settings.teacher_max_waiting, self._settings.teacher_wait_seconds
+        )
+        self._facts = facts
+        seconds = round(time.perf_counter() - begun, 1)
+        log.info("model loaded", model=facts.model.id, engine=facts.engine.name, seconds=seconds)
+
+
+def build(settings: TeacherSettings) -> FastAPI:
+    """The app of this process. Raises SettingsError when the engine does not exist here."""
+    teacher = Teacher(settings, create_engine(settings))
+    app = create_app(
+        "teacher",
+        settings,
+        capabilities=teacher.capabilities,
+        live=teacher.live,
+        ready=teacher.ready,
+        lifespan=teacher.run,
+    )
+
+    @app.post("/v1/score", openapi_extra=openapi_messages(ScoreRequest, ScoreResponse), tags=["teacher"])
+    async def score(request: Request) -> Response:
+        """Log-probabilities of given response tokens."""
+        try:
+            _check_tokenizer(request, teacher.facts())
+            message = await read_message(request, ScoreRequest)
+            return message_response(request, await until_disconnect(request, teacher.score(message)))
+        except ServiceError as error:
+            metrics.rejections.labels(error.code).inc()
+            raise
+
+    return app
+
+
+def _check_tokenizer(request: Request, facts: EngineFacts) -> None:
+    given = request.headers.get(TOKENIZER_HEADER)
+    if given is not None and given != facts.model.tokenizer:
+        raise ConflictError(
+            f"the caller's tokenizer is {given} and this teacher's is {facts.model.tokenizer}: token ids would mean "
+            f"other text; use a teacher with the student's tokenizer",
+            code="tokenizer_mismatch",
+        )
+
+
+def _count(request: ScoreRequest, response: ScoreResponse) -> None:
+    metrics.sequences.inc(len(request.sequences))
+    metrics.tokens.labels("response").inc(sum(len(s.response_token_ids) for s in request.sequences))
+    for name in ARRAY_FIELDS:
+        arrays = [value for score in response.sequences if (value := getattr(score, name)) is not None]
+        missing = sum(int(np.isnan(array).sum()) for array in arrays)
+        if missing:
+            metrics.missing_values.labels(name).inc(missing)

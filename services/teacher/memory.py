@@ -1,0 +1,58 @@
+"""Reading how much memory this process may still take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+UNLIMITED = 2**62  # cgroups v1 says "no limit" with a number near 2**63
+
+
+def available_bytes(root: Path = Path("/")) -> int:
+    """The smaller of what the machine has free and what the cgroup leaves. `root` holds `proc` and `sys`."""
+    free = [_machine_free(root), *_cgroup_free(root)]
+    return max(0, min(free))
+
+
+def _machine_free(root: Path) -> int:
+    for line in (root / "proc/meminfo").read_text().splitlines():
+        name, _, rest = line.partition(":")
+        if name == "MemAvailable":
+            return int(rest.split()[0]) * 1024
+    raise ValueError("/proc/meminfo has no MemAvailable line")
+
+
+def _cgroup_free(root: Path) -> list[int]:
+    """What each cgroup version leaves, its reclaimable page cache counted as free; empty without a limit."""
+    base = root / "sys/fs/cgroup"
+    return [
+        limit - used + cache
+        for limit_file, used_file, stat_file, cache_key in (
+            ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+            (
+                "memory/memory.limit_in_bytes",
+                "memory/memory.usage_in_bytes",
+                "memory/memory.stat",
+                "total_inactive_file",
+            ),
+        )
+        if (limit := _number(base / limit_file)) is not None
+        and limit < UNLIMITED
+        and (used := _number(base / used_file)) is not None
+        and (cache := _stat(base / stat_file, cache_key)) is not None
+    ]
+
+
+def _number(path: Path) -> int | None:
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None
+
+
+def _stat(path: Path, key: str) -> int | None:
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(value) for name, value in (line.split() for line in lines) if name == key), 0)

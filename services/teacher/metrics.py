@@ -1,0 +1,29 @@
+"""Metrics of the teacher service."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from potstill.service.metrics import LATENCY_BUCKETS
+
+sequences = Counter("potstill_teacher_sequences_total", "Sequences scored.")
+tokens = Counter(
+    "potstill_teacher_tokens_total",
+    "Tokens read: `prompt_computed`, `prompt_reused` (shared in a group, or from the prefix cache), `response`.",
+    ["kind"],
+)
+missing_values = Counter(
+    "potstill_teacher_missing_values_total", "Values answered as NaN because they could not be had.", ["field"]
+)
+phase_seconds = Histogram(
+    "potstill_teacher_phase_seconds",
+    "Seconds of a request: `wait` for admission, `compute` from then to the answer.",
+    ["phase"],
+    buckets=LATENCY_BUCKETS,
+)
+requests_running = Gauge("potstill_teacher_requests_running", "Admitted requests.")
+requests_pending = Gauge("potstill_teacher_requests_pending", "Requests waiting for admission.")
+admitted_bytes = Gauge("potstill_teacher_admitted_bytes", "Estimated memory of admitted requests.")
+memory_limit_bytes = Gauge("potstill_teacher_memory_limit_bytes", "What admitted requests may take together.")
+prefix_bytes = Gauge("potstill_teacher_prefix_cache_bytes", "Keys and values kept of prompt prefixes.")
+rejections = Counter("potstill_teacher_rejections_total", "Requests refused, by problem code.", ["code"])

@@ -1,0 +1,130 @@
+"""The transformers engine: one model, one thread that owns it, one group at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import numpy as np
+import torch
+import transformers
+
+from potstill.contracts.arrays import LogProbs, TokenIds
+from potstill.contracts.capabilities import EngineInfo
+from potstill.contracts.scoring import ScoreRequest, ScoreResponse, SequenceScore
+from potstill.contracts.scoring import Sequence as ScoredSequence
+from potstill.service.errors import UnavailableError
+from services.teacher import metrics
+from services.teacher.engine import EngineFacts, Feature
+from services.teacher.groups import Group, group_by_prompt
+from services.teacher.head import Wanted
+from services.teacher.memory import available_bytes
+from services.teacher.model_facts import describe_model, resolve_max_length
+from services.teacher.settings import TeacherSettings
+from services.teacher.torch_cost import ModelShape, estimate_request
+from services.teacher.torch_model import BATCH_TOKENS, GroupScores, TorchModel
+
+FEATURES = frozenset(Feature)
+FREE_SHARE = 0.5
+
+T = TypeVar("T")
+
+
+class TorchEngine:
+    """Implements `Engine`. A group is the unit of work: its answer depends on nothing else that is asked."""
+
+    def __init__(self, settings: TeacherSettings) -> None:
+        self._settings = settings
+        self._thread = ThreadPoolExecutor(1, "teacher", initializer=self._set_threads)
+        self._loaded: TorchModel | None = None
+        self._shape: ModelShape | None = None
+        self._unit_begun: float | None = None  # when the group now in work was begun
+
+    async def start(self) -> EngineFacts:
+        return await self._in_thread(self._load)
+
+    async def stop(self) -> None:
+        await asyncio.to_thread(self._thread.shutdown, wait=True, cancel_futures=True)
+
+    async def check(self) -> None:
+        begun = self._unit_begun
+        if begun is None:
+            await self._in_thread(self._read_one_token)
+        elif time.monotonic() - begun > self._settings.request_seconds:
+            raise UnavailableError(f"one group has been in work for {time.monotonic() - begun:.0f} s")
+
+    def estimate_bytes(self, request: ScoreRequest) -> int:
+        assert self._shape is not None
+        return estimate_request(request, self._shape, BATCH_TOKENS)
+
+    async def score(self, request: ScoreRequest) -> ScoreResponse:
+        wanted = Wanted(request.temperature, request.top_k, request.entropy)
+        scores = [empty_score(sequence, wanted) for sequence in request.sequences]
+        for group in group_by_prompt(request):
+            done = await self._in_thread(self._score_group, group, wanted)
+            _count(group, done)
+            for index, score in zip(group.members, done.scores, strict=True):
+                scores[index] = score
+        return ScoreResponse(tuple(scores))
+
+    async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+
+    def _set_threads(self) -> None:
+        if self._settings.teacher_threads:
+            torch.set_num_threads(self._settings.teacher_threads)
+
+    def _load(self) -> EngineFacts:
+        model = TorchModel(self._settings)
+        model.check_arithmetic()
+        self._loaded = model
+        self._shape = ModelShape.of(model.config, model.vocab_size, model.dtype.itemsize)
+        max_length = resolve_max_length(self._settings, model.config)
+        return EngineFacts(
+            model=describe_model(self._settings, model.config, model.vocab_size, max_length),
+            engine=EngineInfo(
+                "torch", f"{torch.__version__} transformers {transformers.__version__}", str(model.dtype)
+            ),
+            features=FEATURES,
+            max_top_k=model.vocab_size,
+            memory_bytes=self._settings.teacher_memory_bytes or self._half_of_free(model),
+        )
+
+    def _half_of_free(self, model: TorchModel) -> int:
+        free = torch.cuda.mem_get_info(model.device)[0] if model.device.type == "cuda" else available_bytes()
+        return int(FREE_SHARE * max(0, free - self._settings.teacher_prefix_bytes))
+
+    def _score_group(self, group: Group, wanted: Wanted) -> GroupScores:
+        assert self._loaded is not None
+        self._unit_begun = time.monotonic()
+        try:
+            return self._loaded.score_group(group, wanted)
+        finally:
+            self._unit_begun = None
+
+    def _read_one_token(self) -> None:
+        assert self._loaded is not None
+        one = TokenIds.of([0])
+        self._loaded.score_group(Group(one, (0,), (ScoredSequence(one, one),)), Wanted(1.0, 0, False))
+
+
+def empty_score(sequence: ScoredSequence, wanted: Wanted) -> SequenceScore:
+    """What an empty response is answered with: every field that was asked for, without positions."""
+    none, no_ids = LogProbs.of([]), TokenIds.of(np.empty((0, wanted.top_k)))
+    return SequenceScore(
+        logprobs=none,
+        candidate_logprobs=None if sequence.candidate_ids is None else LogProbs.of(sequence.candidate_ids),
+        top_ids=no_ids if wanted.top_k else None,
+        top_logprobs=LogProbs.of(no_ids) if wanted.top_k else None,
+        tail_logprobs=none if wanted.top_k else None,
+        entropy=none if wanted.entropy else None,
+    )
+
+
+def _count(group: Group, done: GroupScores) -> None:
+    shared = len(group.prompt) * (len(group.sequences) - 1)
+    metrics.tokens.labels("prompt_reused").inc(shared + done.num_reused)
+    metrics.tokens.labels("prompt_computed").inc(len(group.prompt) - done.num_reused)
