@@ -206,3 +206,39 @@ class Checkpoint(BaseModel):
     path: str
     created_at: float
     final: bool = False
+
+
+class CheckpointList(BaseModel):
+    object: Literal["list"] = "list"
+    data: list[Checkpoint]
+
+
+class StepMetrics(BaseModel):
+    """The numbers of one step. A step that was replayed after a crash occurs again; the later one counts."""
+
+    id: str
+    values: dict[str, Any]
+
+
+class MetricsList(BaseModel):
+    object: Literal["list"] = "list"
+    data: list[StepMetrics]
+    has_more: bool
+
+
+class TrajectoryList(BaseModel):
+    """A few samples of one step, to read."""
+
+    object: Literal["list"] = "list"
+    step: int | None = Field(description="The step asked for, or the newest; null while there is none.")
+    steps: list[int] = Field(description="Steps that have samples.")
+    data: list[dict[str, Any]]
+
+
+class Validation(BaseModel):
+    """What a job spec was found to be. A spec that cannot run is refused with the same errors as at submission."""
+
+    valid: Literal[True] = True
+    train_problems: int
+    heldout_problems: int
+    warnings: list[str]
