@@ -86,6 +86,16 @@ class JobStore:
             raise IdempotencyConflictError(f"idempotency key {key} was used for another request")
         return str(made.decode())
 
+    async def submitted(self, key: str, digest: str) -> str | None:
+        """The job that an idempotency key made, if any. Raises IdempotencyConflictError as `create` does."""
+        known: Any = await self._redis.get(keys.idempotency(key))
+        if known is None:
+            return None
+        job_id, _, recorded = known.decode().partition("|")
+        if recorded != digest:
+            raise IdempotencyConflictError(f"idempotency key {key} was used for another request")
+        return str(job_id)
+
     async def get(self, job_id: str) -> JobRecord:
         """Raises JobNotFoundError."""
         async with self._redis.pipeline(transaction=True) as pipe:

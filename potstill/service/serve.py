@@ -6,6 +6,7 @@ import asyncio
 import sys
 import threading
 from collections.abc import Callable
+from types import FrameType
 from typing import NoReturn, TypeVar
 
 import uvicorn
@@ -33,6 +34,15 @@ def settings_or_exit(kind: type[S]) -> S:
     return settings
 
 
+class _Server(uvicorn.Server):
+    """Says that it is going before it waits for what is open, so that endless streams can end themselves."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        assert isinstance(self.config.app, FastAPI)
+        self.config.app.state.draining = True
+        super().handle_exit(sig, frame)
+
+
 def _server(app: FastAPI, settings: ServiceSettings) -> uvicorn.Server:
     config = uvicorn.Config(
         app,
@@ -43,7 +53,7 @@ def _server(app: FastAPI, settings: ServiceSettings) -> uvicorn.Server:
         timeout_graceful_shutdown=settings.drain_seconds,
         timeout_keep_alive=75,
     )
-    return uvicorn.Server(config)
+    return _Server(config)
 
 
 def serve(app: FastAPI, settings: ServiceSettings) -> None:

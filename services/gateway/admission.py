@@ -1,0 +1,40 @@
+"""The decision on a job: everything that speaks against it is found at once, and nothing is stored before."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from potstill.contracts.job import JobSpec
+from services.gateway.capability_checks import ask_services, check_capabilities, check_verifier
+from services.gateway.data_checks import check_data
+from services.gateway.findings import Findings
+from services.gateway.settings import GatewaySettings
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """A job that can run here."""
+
+    spec: JobSpec  # as submitted, with absolute data paths
+    train_problems: int
+    heldout_problems: int
+    warnings: tuple[str, ...]
+
+
+async def admit(spec: JobSpec, settings: GatewaySettings) -> Admitted:
+    """Check data and services. Raises JobRefusedError, ServiceDownError or NotConfiguredError with every finding."""
+    (data, in_data), (answers, in_services) = await asyncio.gather(
+        check_data(spec, settings.allowed_roots), ask_services(spec, settings)
+    )
+    findings = Findings()
+    findings += in_data
+    findings += in_services
+    findings += check_capabilities(spec, answers)
+    if data is not None:
+        findings += check_verifier(data.kinds, answers.verifier)
+    findings.raise_if_any()
+    assert data is not None, "a job without usable data has findings"
+    return Admitted(
+        spec.model_copy(update={"data": data.spec}), len(data.train), len(data.heldout), tuple(findings.warnings)
+    )
