@@ -17,7 +17,6 @@ from potstill.service.app import create_app
 from potstill.service.errors import ConflictError, ServiceError, UnavailableError
 from potstill.service.http import message_response, openapi_messages, read_message, until_disconnect
 from potstill.service.logs import get_logger
-from potstill.service.settings import SettingsError
 from services.teacher import metrics
 from services.teacher.admission import Admission
 from services.teacher.engine import Engine, EngineFacts, create_engine
@@ -58,7 +57,7 @@ class Teacher:
         if self._failure is not None:
             raise UnavailableError(self._failure, code="model_load_failed")
         if self._facts is not None:
-            await self._engine.check()
+            await self._engine.alive()
 
     async def ready(self) -> None:
         self.facts()
@@ -102,7 +101,7 @@ class Teacher:
         begun = time.perf_counter()
         try:
             facts = await self._engine.start()
-        except (SettingsError, OSError, RuntimeError, ValueError, MemoryError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it was, the probes must say so
             self._failure = f"the model could not be loaded: {error}"
             log.error("model load failed", model=self._settings.teacher_model, exc_info=error)
             return

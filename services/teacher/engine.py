@@ -9,6 +9,7 @@ from typing import Protocol
 
 from potstill.contracts.capabilities import EngineInfo, ModelInfo
 from potstill.contracts.scoring import ScoreRequest, ScoreResponse
+from potstill.service.errors import UnavailableError
 from potstill.service.settings import SettingsError
 from services.teacher.settings import TeacherSettings
 
@@ -21,6 +22,12 @@ class Feature(StrEnum):
     CANDIDATE_IDS = "candidate_ids"
     TOP_K = "top_k"
     ENTROPY = "entropy"
+
+
+class EngineDeadError(UnavailableError):
+    """The engine will not answer again: the process must be started anew."""
+
+    code = "engine_dead"
 
 
 @dataclass(frozen=True)
@@ -41,8 +48,8 @@ class Engine(Protocol):
     async def stop(self) -> None:
         """Let running work end and free the model."""
 
-    async def check(self) -> None:
-        """Make the loaded engine do something. Raises UnavailableError when it does not answer."""
+    async def alive(self) -> None:
+        """Make the loaded engine do something. Raises EngineDeadError when it never will again."""
 
     def estimate_bytes(self, request: ScoreRequest) -> int:
         """Memory that the request takes at its peak, its answer included. Called after `start`."""

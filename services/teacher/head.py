@@ -10,8 +10,8 @@ from torch import Tensor
 
 # Vocabulary entries in one chunk: 32 MiB of float32.
 CHUNK_ENTRIES = 2**23
-# Logits, their float32 form, what logsumexp, the entropy and the tail hold beside them, in bytes.
-CHUNK_ENTRY_BYTES = 28
+# Logits, scaled logits, and what logsumexp, the entropy and the tail hold beside them, in bytes.
+CHUNK_ENTRY_BYTES = 24
 
 
 def chunk_positions(vocab_size: int) -> int:

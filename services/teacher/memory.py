@@ -1,16 +1,30 @@
-"""Reading how much memory this process may still take."""
+"""How much memory this process may still take, and giving back what it no longer uses."""
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 
 UNLIMITED = 2**62  # cgroups v1 says "no limit" with a number near 2**63
+M_MMAP_THRESHOLD = -3  # malloc.h
+LARGE_ALLOCATION = 4 * 2**20
 
 
 def available_bytes(root: Path = Path("/")) -> int:
     """The smaller of what the machine has free and what the cgroup leaves. `root` holds `proc` and `sys`."""
     free = [_machine_free(root), *_cgroup_free(root)]
     return max(0, min(free))
+
+
+def return_large_allocations() -> None:
+    """Have glibc give large buffers back to the system at once.
+
+    Left alone it raises its threshold to 32 MiB and keeps what is freed below: a group was measured to take three and
+    a half times what it held. Does nothing where the C library is another one.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(M_MMAP_THRESHOLD, LARGE_ALLOCATION)
 
 
 def _machine_free(root: Path) -> int:

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from services.teacher import metrics
 
-BLOCK_TOKENS = 64
+# Smaller blocks find more to reuse and cost more to read: 128 was the best of 32, 64 and 128 for 340-token prompts.
+BLOCK_TOKENS = 128
 
 
 def split_prompt(num_tokens: int) -> int:

@@ -11,6 +11,8 @@ from services.teacher.head import CHUNK_ENTRY_BYTES, chunk_positions
 
 SCORE_BYTES = 4
 FLOAT32_BYTES = 4
+# What the allocator keeps of small buffers; measured groups took 0.6 to 1.2 times their estimate without it.
+MARGIN = 1.25
 
 
 @dataclass(frozen=True)
@@ -86,4 +88,4 @@ def answer_bytes(request: ScoreRequest) -> int:
 def estimate_request(request: ScoreRequest, shape: ModelShape, batch_tokens: int) -> int:
     """Peak bytes of a request, whose groups are computed one after the other."""
     largest = max((estimate_group(group, shape, batch_tokens) for group in group_by_prompt(request)), default=0)
-    return largest + answer_bytes(request)
+    return int(MARGIN * largest) + answer_bytes(request)

@@ -16,12 +16,11 @@ from potstill.contracts.arrays import LogProbs, TokenIds
 from potstill.contracts.capabilities import EngineInfo
 from potstill.contracts.scoring import ScoreRequest, ScoreResponse, SequenceScore
 from potstill.contracts.scoring import Sequence as ScoredSequence
-from potstill.service.errors import UnavailableError
 from services.teacher import metrics
-from services.teacher.engine import EngineFacts, Feature
+from services.teacher.engine import EngineDeadError, EngineFacts, Feature
 from services.teacher.groups import Group, group_by_prompt
 from services.teacher.head import Wanted
-from services.teacher.memory import available_bytes
+from services.teacher.memory import available_bytes, return_large_allocations
 from services.teacher.model_facts import describe_model, resolve_max_length
 from services.teacher.settings import TeacherSettings
 from services.teacher.torch_cost import ModelShape, estimate_request
@@ -49,12 +48,12 @@ class TorchEngine:
     async def stop(self) -> None:
         await asyncio.to_thread(self._thread.shutdown, wait=True, cancel_futures=True)
 
-    async def check(self) -> None:
+    async def alive(self) -> None:
         begun = self._unit_begun
         if begun is None:
             await self._in_thread(self._read_one_token)
         elif time.monotonic() - begun > self._settings.request_seconds:
-            raise UnavailableError(f"one group has been in work for {time.monotonic() - begun:.0f} s")
+            raise EngineDeadError(f"one group has been in work for {time.monotonic() - begun:.0f} s")
 
     def estimate_bytes(self, request: ScoreRequest) -> int:
         assert self._shape is not None
@@ -78,6 +77,7 @@ class TorchEngine:
             torch.set_num_threads(self._settings.teacher_threads)
 
     def _load(self) -> EngineFacts:
+        return_large_allocations()
         model = TorchModel(self._settings)
         model.check_arithmetic()
         self._loaded = model

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 from transformers import AutoModelForCausalLM, DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
@@ -52,21 +53,25 @@ class TorchModel:
 
     def __init__(self, settings: TeacherSettings) -> None:
         self.config = load_config(settings)
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        automatic = "cuda" if torch.cuda.is_available() else "cpu"
+        self.device = torch.device(automatic if settings.teacher_device == "auto" else settings.teacher_device)
         self.dtype: torch.dtype = getattr(torch, settings.teacher_dtype)
         model = AutoModelForCausalLM.from_pretrained(
             model_id(settings), revision=settings.teacher_revision, dtype=self.dtype
         )
         self._model: Any = model.to(self.device).eval().requires_grad_(False)
         self._body: Callable[..., Any] = self._model.base_model
-        self._head: Any = self._model.get_output_embeddings()
-        self.vocab_size = int(self._head.weight.shape[0])
+        head = self._model.get_output_embeddings()
+        self.vocab_size = int(head.weight.shape[0])
+        # Logits in bfloat16 are an eighth apart at 16 and more, so the head alone computes in float32.
+        self._head_weight: Tensor = head.weight.float()
+        self._head_bias: Tensor | None = None if head.bias is None else head.bias.float()
         self._prefixes = PrefixCache(settings.teacher_prefix_bytes)
         kinds = {type(layer) for layer in DynamicCache(config=self.config).layers}
         if not kinds <= {DynamicLayer, DynamicSlidingWindowLayer}:
             raise self._unsupported("keeps a state that several responses cannot share")
         # A sliding window drops tokens, so it cannot be put together from blocks.
-        self._blocks_apply = kinds == {DynamicLayer}
+        self._blocks_apply = kinds == {DynamicLayer} and settings.teacher_prefix_bytes > 0
 
     @torch.inference_mode()
     def score_group(self, group: Group, wanted: Wanted) -> GroupScores:
@@ -79,7 +84,7 @@ class TorchModel:
             candidates = _padded_candidates(rows)
             positions = score_hidden(
                 hidden,
-                self._head,
+                self._logits,
                 targets.long().to(self.device),
                 None if candidates is None else candidates.to(self.device),
                 wanted,
@@ -121,6 +126,9 @@ class TorchModel:
         hidden: Tensor = output.last_hidden_state
         return hidden
 
+    def _logits(self, hidden: Tensor) -> Tensor:
+        return functional.linear(hidden.float(), self._head_weight, self._head_bias)
+
     @torch.inference_mode()
     def check_arithmetic(self) -> None:
         """Score a probe as the model's own forward does. Raises SettingsError when the two disagree."""
@@ -128,7 +136,8 @@ class TorchModel:
         ids = np.arange(1, min(PROBE_PROMPT_TOKENS + PROBE_RESPONSE_TOKENS, longest) + 1) % self.vocab_size
         inputs = torch.from_numpy(ids)[None].to(self.device)
         logits = self._model(input_ids=inputs).logits[0]
-        if not torch.allclose(self._head(self._body(input_ids=inputs).last_hidden_state[0]), logits, equal_nan=True):
+        head = self._model.get_output_embeddings()
+        if not torch.allclose(head(self._body(input_ids=inputs).last_hidden_state[0]), logits, equal_nan=True):
             raise self._unsupported("changes its logits after the head")
 
         prompt, response = TokenIds.of(ids[:-PROBE_RESPONSE_TOKENS]), TokenIds.of(ids[-PROBE_RESPONSE_TOKENS:])
