@@ -1,0 +1,23 @@
+"""`python -m services.student`."""
+
+from __future__ import annotations
+
+import signal
+
+from potstill.service.serve import fail, serve, settings_or_exit
+from potstill.service.settings import SettingsError
+from services.student.app import build
+from services.student.settings import StudentSettings
+
+
+def main() -> None:
+    settings = settings_or_exit(StudentSettings)
+    try:
+        app = build(settings, on_death=lambda: signal.raise_signal(signal.SIGTERM))
+    except SettingsError as error:
+        fail(str(error))
+    serve(app, settings)
+
+
+if __name__ == "__main__":
+    main()
