@@ -61,7 +61,7 @@ class TorchEngine:
         model = await asyncio.to_thread(describe_model, self._settings, folder)
         self._thread.start()
         await self._call(lambda: self._load_model(folder, model))
-        info = EngineInfo(name="torch", version=torch.__version__, dtype=self._settings.student_dtype)
+        info = EngineInfo(name="torch", version=str(torch.__version__), dtype=self._settings.student_dtype)
         return EngineFacts(model=model, engine=info, features=FEATURES)
 
     async def stop(self) -> None:
