@@ -37,11 +37,11 @@ def build(settings: GatewaySettings) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def lifespan() -> AsyncIterator[None]:
-        counting = asyncio.create_task(_count_for_ever(jobs, settings.count_seconds))
+        stopping = asyncio.Event()
+        counting = asyncio.create_task(_count_until(stopping, jobs, settings.count_seconds))
         yield
-        counting.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await counting
+        stopping.set()  # not a cancellation: the Redis client may swallow one
+        await counting
         await broker.close()
 
     app = create_app("gateway", settings, ready=ready, lifespan=lifespan)
@@ -62,10 +62,11 @@ def _queue_down(error: Exception) -> QueueDownError:
     return QueueDownError(f"Redis does not answer ({error}); nothing was changed, try again", retry_after=RETRY_SECONDS)
 
 
-async def _count_for_ever(jobs: JobService, seconds: float) -> None:
-    while True:
+async def _count_until(stopping: asyncio.Event, jobs: JobService, seconds: float) -> None:
+    while not stopping.is_set():
         try:
             await jobs.count_states()
         except RETRYABLE as error:
             log.warning("jobs cannot be counted", error=str(error))
-        await asyncio.sleep(seconds)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stopping.wait(), seconds)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import uvicorn
 from fastapi import FastAPI
 from pydantic import SecretStr
 
@@ -21,7 +24,6 @@ from potstill.local.supervisor import Supervisor
 from potstill.local.valkey import EmbeddedValkey
 from potstill.service.app import create_app
 from potstill.service.errors import UnavailableError
-from potstill.service.serve import serve_in_thread
 from potstill.service.settings import ServiceSettings
 from services.gateway.app import build
 from services.gateway.settings import GatewaySettings
@@ -36,21 +38,28 @@ TORCH = EngineInfo("torch", "2.13", "float32")
 @contextmanager
 def served(app: FastAPI, settings: ServiceSettings) -> Iterator[str]:
     """The base URL of an app on a real socket."""
-    server = serve_in_thread(app, settings)
+    server = uvicorn.Server(uvicorn.Config(app, port=settings.port, log_level="warning"))
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve()))
+    thread.start()
     while not server.started:
         time.sleep(0.01)
-    yield f"http://127.0.0.1:{settings.port}"
-    server.should_exit = True
+    try:
+        yield f"http://127.0.0.1:{settings.port}"
+    finally:
+        app.state.draining = True
+        server.should_exit = True
+        thread.join()
 
 
 def settings_of(kind: type[Any], **values: Any) -> Any:
-    return kind(port=free_ports(["any"])["any"], token=SecretStr(TOKEN), **values)
+    return kind(**({"port": free_ports(["any"])["any"], "token": SecretStr(TOKEN)} | values))
 
 
 @pytest.fixture(scope="session")
 def serve_capabilities() -> Iterator[Callable[..., str]]:
     """Start a service that says this of itself; returns its URL. Equal ones are started once."""
-    running: dict[str, tuple[Any, str]] = {}
+    urls: dict[str, str] = {}
+    running = ExitStack()
 
     def start(
         service: str,
@@ -61,23 +70,20 @@ def serve_capabilities() -> Iterator[Callable[..., str]]:
         not_ready: str | None = None,
     ) -> str:
         name = repr((service, model, features, token, not_ready))
-        if name not in running:
+        if name not in urls:
             known = Capabilities(service, "0", model, TORCH, {}, features)
 
             async def ready() -> None:
                 if not_ready is not None:
                     raise UnavailableError(not_ready)
 
-            settings = settings_of(ServiceSettings)
-            settings = settings.model_copy(update={"token": SecretStr(token)})
+            settings = settings_of(ServiceSettings, token=SecretStr(token))
             app = create_app(service, settings, capabilities=lambda: known, ready=ready)
-            context = served(app, settings)
-            running[name] = (context, context.__enter__())
-        return running[name][1]
+            urls[name] = running.enter_context(served(app, settings))
+        return urls[name]
 
-    yield start
-    for context, _ in running.values():
-        context.__exit__(None, None, None)
+    with running:
+        yield start
 
 
 @pytest.fixture(scope="session")
@@ -115,8 +121,9 @@ def queue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedVa
 class Gateway:
     """A running gateway, the files it may read, and a learner's hand on its jobs."""
 
-    def __init__(self, url: str, artifacts: Path, redis_url: str) -> None:
+    def __init__(self, url: str, artifacts: Path, redis_url: str, stop: Callable[[], object]) -> None:
         self.url = url
+        self.stop = stop
         self.artifacts = artifacts
         self.http = httpx.Client(base_url=url, headers={"authorization": f"Bearer {TOKEN}"}, timeout=30)
         self.lane = Lane(redis_url)
@@ -162,7 +169,7 @@ def start_gateway(
     verifier_url: str,
 ) -> Iterator[Callable[..., Gateway]]:
     """Start gateways whose settings differ from a working one's as given."""
-    contexts: list[Any] = []
+    running = ExitStack()
 
     def start(**changes: Any) -> Gateway:
         values: dict[str, Any] = {
@@ -176,12 +183,12 @@ def start_gateway(
             "count_seconds": 0.1,
         }
         settings = settings_of(GatewaySettings, **(values | changes))
-        contexts.append(served(build(settings), settings))
-        return Gateway(contexts[-1].__enter__(), tmp_path, values["redis_url"])
+        own = running.enter_context(ExitStack())
+        url = own.enter_context(served(build(settings), settings))
+        return Gateway(url, tmp_path, values["redis_url"], own.close)
 
-    yield start
-    for context in contexts:
-        context.__exit__(None, None, None)
+    with running:
+        yield start
 
 
 @pytest.fixture
