@@ -101,7 +101,7 @@ class Teacher:
         begun = time.perf_counter()
         try:
             facts = await self._engine.start()
-        except Exception as error:  # noqa: BLE001 - whatever it was, the probes must say so
+        except Exception as error:  # whatever it was, the probes must say so
             self._failure = f"the model could not be loaded: {error}"
             log.error("model load failed", model=self._settings.teacher_model, exc_info=error)
             return

@@ -85,9 +85,7 @@ class TorchEngine:
         max_length = resolve_max_length(self._settings, model.config)
         return EngineFacts(
             model=describe_model(self._settings, model.config, model.vocab_size, max_length),
-            engine=EngineInfo(
-                "torch", f"{torch.__version__} transformers {transformers.__version__}", str(model.dtype)
-            ),
+            engine=EngineInfo("torch", _version(), self._settings.teacher_dtype),
             features=FEATURES,
             max_top_k=model.vocab_size,
             memory_bytes=self._settings.teacher_memory_bytes or self._half_of_free(model),
@@ -122,6 +120,10 @@ def empty_score(sequence: ScoredSequence, wanted: Wanted) -> SequenceScore:
         tail_logprobs=none if wanted.top_k else None,
         entropy=none if wanted.entropy else None,
     )
+
+
+def _version() -> str:
+    return f"{torch.__version__}, transformers {transformers.__version__}"
 
 
 def _count(group: Group, done: GroupScores) -> None:
