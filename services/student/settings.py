@@ -22,7 +22,7 @@ class StudentSettings(ServiceSettings):
     student_slots: int = Field(default=32, gt=0, description="Samples that are generated at the same time.")
     student_max_pending: int = Field(default=1024, gt=0, description="Samples admitted and not answered yet.")
     student_max_top_k: int = Field(default=64, ge=0, description="Largest `top_k` of a request.")
-    student_max_lora_rank: int = Field(default=64, gt=0, description="Largest rank of a LoRA policy.")
+    student_max_lora_rank: int = Field(default=64, ge=0, description="Largest rank of a LoRA policy; 0 serves none.")
     student_kv_cache_gib: int = Field(default=1, gt=0, description="Key/value cache of vLLM on a CPU.")
     student_gpu_memory_share: float = Field(default=0.9, gt=0, le=1, description="Of one GPU, for vLLM.")
     student_tensor_parallel: int = Field(default=1, gt=0, description="GPUs one replica of vLLM spans.")

@@ -40,6 +40,8 @@ class TorchWeights:
                 self._load_adapter(policy)
             else:
                 self._load_full(policy)
+        except WeightsRejectedError:
+            raise
         except LOAD_ERRORS as error:
             raise WeightsRejectedError(f"{policy.weights}: {error}") from error
 
@@ -69,7 +71,7 @@ class TorchWeights:
             expected = {key: tuple(value.shape) for key, value in _adapter_state(adapters, name).items()}
             require_same_tensors(policy.weights, shapes, expected)
             set_peft_model_state_dict(adapters, load_file(policy.weights), adapter_name=name)
-        except (WeightsRejectedError, *LOAD_ERRORS):
+        except LOAD_ERRORS:
             _without_adapter(adapters, name)
             raise
         adapters.set_adapter(name, inference_mode=True)

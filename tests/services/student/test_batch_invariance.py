@@ -11,7 +11,7 @@ import pytest
 from potstill.contracts.generation import Prompt, Sample, Sampling
 from services.student.policy import PolicyFolder, PolicyKind
 from services.student.torch_engine import TorchEngine
-from tests.services.student.conftest import prompt, publish, student_settings
+from tests.services.student.students import prompt, publish, student_settings
 
 SAMPLING = Sampling(max_tokens=24, stop_token_ids=(2,))
 PROMPT = prompt(1, 87, 85, 71, 84, 201, n=4, seed=11)

@@ -14,7 +14,7 @@ from potstill.contracts import wire
 from potstill.contracts.capabilities import Capabilities
 from potstill.contracts.fingerprint import tokenizer_fingerprint
 from potstill.contracts.generation import GenerateRequest, Sampling
-from tests.services.student.conftest import RunningStudent, prompt, wait_until
+from tests.services.student.students import RunningStudent, prompt, wait_until
 
 LONG = 240  # tokens: far more than a test waits for when it is cancelled
 

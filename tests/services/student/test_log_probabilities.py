@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from potstill.contracts.generation import FinishReason, Sample, Sampling
 from services.student.torch_engine import TorchEngine
-from tests.services.student.conftest import prompt
+from tests.services.student.students import prompt
 
 IDS = (1, 87, 85, 71, 84, 201)
 
@@ -46,6 +46,7 @@ async def test_top_k_are_the_largest_in_order(engine: TorchEngine, tiny_model: P
     (sample,) = await engine.generate(prompt(*IDS), Sampling(temperature=0.8, max_tokens=9), 5)
     values, ids = reference(tiny_model, sample, 0.8).topk(5, dim=-1)
     assert sample.top_ids is not None
+    assert sample.top_logprobs is not None
     assert sample.top_ids.tolist() == ids.tolist()
     np.testing.assert_allclose(sample.top_logprobs, values.numpy(), atol=1e-4)
 

@@ -4,73 +4,55 @@ from __future__ import annotations
 
 import concurrent.futures
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
-from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
 
-from potstill.contracts.generation import GenerateRequest, PolicyRef, Sample, Sampling
-from tests.services.student.conftest import RunningStudent, prompt, publish, wait_until
+from potstill.contracts.generation import PolicyRef
+from tests.services.student.students import (
+    RunningStudent,
+    assert_drawn_from,
+    load_adapted,
+    load_full,
+    policy_folder,
+    prompt,
+    publish,
+    publish_adapter,
+    wait_until,
+)
 from tests.tiny_model import write_tiny_model
-
-PROMPT = prompt(1, 87, 85, 71, n=2)
-SAMPLING = Sampling(max_tokens=8)
-
-
-def sample(student: RunningStudent, policy: PolicyRef | None = None) -> Sample:
-    return student.generate(PROMPT, policy=policy, max_tokens=8).prompts[0].samples[0]
-
-
-def expected_logprobs(model: torch.nn.Module, drawn: Sample) -> torch.Tensor:
-    ids = torch.tensor([[*PROMPT.token_ids.tolist(), *drawn.token_ids.tolist()]])
-    with torch.inference_mode():
-        logits = model(ids).logits[0, len(PROMPT.token_ids) - 1 : -1]
-    return torch.log_softmax(logits, -1).gather(1, ids[0, len(PROMPT.token_ids) :, None])[:, 0]
-
-
-def assert_drawn_from(model: torch.nn.Module, drawn: Sample) -> None:
-    torch.testing.assert_close(
-        torch.tensor(drawn.logprobs.tolist()), expected_logprobs(model, drawn), atol=1e-4, rtol=0
-    )
-
-
-def refusal(student: RunningStudent, policy: PolicyRef) -> tuple[int, str, str]:
-    response = student.post(GenerateRequest((PROMPT,), SAMPLING, policy))
-    problem = response.json()
-    return response.status_code, problem["code"], problem["detail"]
 
 
 def test_the_named_policy_answers(student: RunningStudent) -> None:
     policy = publish(student.artifacts, 3, seed=33)
-    drawn = sample(student, policy)
+    drawn = student.sample(policy)
     assert drawn.policy_version == 3
-    assert_drawn_from(AutoModelForCausalLM.from_pretrained(policy.uri.removeprefix("file://")), drawn)
+    assert_drawn_from(load_full(policy), drawn)
     assert student.metric("potstill_student_policy_version") == 3
 
 
 def test_a_newer_policy_of_the_same_job_answers_too(student: RunningStudent) -> None:
     older, newer = publish(student.artifacts, 3, seed=33), publish(student.artifacts, 4, seed=44)
-    sample(student, newer)
-    assert sample(student, older).policy_version == 4
-    assert sample(student).policy_version == 4
+    student.sample(newer)
+    assert student.sample(older).policy_version == 4
+    assert student.sample().policy_version == 4
 
 
 def test_an_older_version_of_another_job_is_loaded(student: RunningStudent) -> None:
-    sample(student, publish(student.artifacts, 9, seed=1, job="job_a"))
+    student.sample(publish(student.artifacts, 9, seed=1, job="job_a"))
     policy = publish(student.artifacts, 2, seed=2, job="job_b")
-    drawn = sample(student, policy)
+    drawn = student.sample(policy)
     assert drawn.policy_version == 2
-    assert_drawn_from(AutoModelForCausalLM.from_pretrained(policy.uri.removeprefix("file://")), drawn)
+    assert_drawn_from(load_full(policy), drawn)
 
 
 def test_sixteen_requests_at_once_load_once(student: RunningStudent) -> None:
     policy = publish(student.artifacts, 5, seed=55)
     loads = student.metric("potstill_student_policy_swaps_total")
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        drawn = list(pool.map(lambda _: sample(student, policy), range(16)))
+        drawn = list(pool.map(lambda _: student.sample(policy), range(16)))
     assert {item.policy_version for item in drawn} == {5}
     assert len({item.logprobs.tobytes() for item in drawn}) == 1
     assert student.metric("potstill_student_policy_swaps_total") == loads + 1
@@ -83,7 +65,7 @@ def test_samples_in_flight_finish_under_their_own_weights(student: RunningStuden
     with concurrent.futures.ThreadPoolExecutor() as pool:
         in_flight = pool.submit(student.generate, prompt(1, n=64), max_tokens=200)
         wait_until(lambda: student.metric("potstill_student_samples_running") > 0)
-        swapping = pool.submit(sample, student, policy)
+        swapping = pool.submit(student.sample, policy)
         time.sleep(0.05)
         begun = time.monotonic()
         assert student.client.get("/livez").is_success
@@ -98,7 +80,7 @@ def test_samples_in_flight_finish_under_their_own_weights(student: RunningStuden
 
 @pytest.mark.parametrize("uri", ["https://example.org/p", "file://elsewhere/p", "/etc", "file:///etc", "file:///", ""])
 def test_uris_outside_the_artifacts_are_refused(student: RunningStudent, uri: str) -> None:
-    assert refusal(student, PolicyRef(1, uri))[:2] == (422, "outside_artifacts")
+    assert student.refusal(PolicyRef(1, uri))[:2] == (422, "outside_artifacts")
 
 
 def test_links_and_dots_do_not_lead_outside_the_artifacts(student: RunningStudent, tmp_path: Path) -> None:
@@ -107,12 +89,12 @@ def test_links_and_dots_do_not_lead_outside_the_artifacts(student: RunningStuden
     jobs.mkdir(parents=True)
     (jobs / "link").symlink_to(outside)
     dotted = f"file://{student.artifacts}/jobs/../../outside"
-    assert refusal(student, PolicyRef(1, (jobs / "link").as_uri()))[:2] == (422, "outside_artifacts")
-    assert refusal(student, PolicyRef(1, dotted))[:2] == (422, "outside_artifacts")
+    assert student.refusal(PolicyRef(1, (jobs / "link").as_uri()))[:2] == (422, "outside_artifacts")
+    assert student.refusal(PolicyRef(1, dotted))[:2] == (422, "outside_artifacts")
     inside = jobs / "job_a" / "policies" / "000001"
     inside.mkdir(parents=True)
     (inside / "model.safetensors").symlink_to(outside / "model.safetensors")
-    assert refusal(student, PolicyRef(1, inside.as_uri()))[:2] == (502, "policy_load_failed")
+    assert student.refusal(PolicyRef(1, inside.as_uri()))[:2] == (502, "policy_load_failed")
 
 
 def cut_off(weights: Path) -> None:
@@ -140,41 +122,30 @@ def garble(weights: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [cut_off, reshape, rename, delete, garble])
-def test_a_policy_that_cannot_be_loaded_leaves_the_old_one_serving(student: RunningStudent, damage: object) -> None:
+def test_a_policy_that_cannot_be_loaded_leaves_the_old_one_serving(
+    student: RunningStudent, damage: Callable[[Path], None]
+) -> None:
     good = publish(student.artifacts, 1, seed=11)
-    before = sample(student, good)
+    before = student.sample(good)
     bad = publish(student.artifacts, 2, seed=22)
-    damage(Path(bad.uri.removeprefix("file://")) / "model.safetensors")  # type: ignore[operator]
-    status, code, detail = refusal(student, bad)
+    damage(policy_folder(bad) / "model.safetensors")
+    status, code, detail = student.refusal(bad)
     assert (status, code) == (502, "policy_load_failed")
     assert "policy 2 " in detail
     assert "policy 1 " in detail
-    after = sample(student, good)
+    after = student.sample(good)
     assert after.policy_version == 1
     assert before.logprobs.tobytes() == after.logprobs.tobytes()
     publish(student.artifacts, 2, seed=22)
-    assert sample(student, bad).policy_version == 2
-
-
-def publish_adapter(artifacts: Path, base: Path, version: int, *, rank: int = 4, job: str = "job_l") -> PolicyRef:
-    torch.manual_seed(version)
-    config = LoraConfig(r=rank, lora_alpha=8, target_modules="all-linear", init_lora_weights=False)
-    adapted = get_peft_model(AutoModelForCausalLM.from_pretrained(base), config)
-    folder = artifacts / "jobs" / job / "policies" / f"{version:06d}"
-    adapted.save_pretrained(folder)
-    return PolicyRef(version, folder.as_uri())
-
-
-def with_adapter(base: Path, policy: PolicyRef) -> torch.nn.Module:
-    return PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), policy.uri.removeprefix("file://"))
+    assert student.sample(bad).policy_version == 2
 
 
 def test_adapters_follow_each_other(student: RunningStudent, tiny_model: Path) -> None:
     for version in (1, 2, 3):
         policy = publish_adapter(student.artifacts, tiny_model, version)
-        drawn = sample(student, policy)
+        drawn = student.sample(policy)
         assert drawn.policy_version == version
-        assert_drawn_from(with_adapter(tiny_model, policy), drawn)
+        assert_drawn_from(load_adapted(tiny_model, policy), drawn)
 
 
 def test_adapters_and_full_weights_take_turns(student: RunningStudent, tiny_model: Path) -> None:
@@ -182,21 +153,21 @@ def test_adapters_and_full_weights_take_turns(student: RunningStudent, tiny_mode
     adapter = publish_adapter(student.artifacts, tiny_model, 1)
     full = publish(student.artifacts, 1, seed=11)
     for _ in range(2):
-        assert_drawn_from(with_adapter(tiny_model, adapter), sample(student, adapter))
-        assert_drawn_from(AutoModelForCausalLM.from_pretrained(full.uri.removeprefix("file://")), sample(student, full))
+        assert_drawn_from(load_adapted(tiny_model, adapter), student.sample(adapter))
+        assert_drawn_from(load_full(full), student.sample(full))
 
 
 @pytest.mark.parametrize("first", ["adapter", "full", None])
 def test_an_adapter_that_does_not_fit_leaves_the_old_weights_serving(
     student: RunningStudent, tiny_model: Path, tmp_path: Path, first: str | None
 ) -> None:
-    good = {
-        "adapter": lambda: publish_adapter(student.artifacts, tiny_model, 1),
-        "full": lambda: publish(student.artifacts, 1, seed=11),
-        None: lambda: None,
-    }[first]()
-    before = sample(student, good)
+    good = None
+    if first == "adapter":
+        good = publish_adapter(student.artifacts, tiny_model, 1)
+    elif first == "full":
+        good = publish(student.artifacts, 1, seed=11)
+    before = student.sample(good)
     wider = write_tiny_model(tmp_path / "wider", hidden=96)
-    assert refusal(student, publish_adapter(student.artifacts, wider, 2))[0] == 502
-    assert refusal(student, publish_adapter(student.artifacts, tiny_model, 3, rank=65))[0] == 502
-    assert sample(student, good).logprobs.tobytes() == before.logprobs.tobytes()
+    assert student.refusal(publish_adapter(student.artifacts, wider, 2))[0] == 502
+    assert student.refusal(publish_adapter(student.artifacts, tiny_model, 3, rank=65))[0] == 502
+    assert student.sample(good).logprobs.tobytes() == before.logprobs.tobytes()
