@@ -8,6 +8,7 @@ from pathlib import Path
 UNLIMITED = 2**62  # cgroups v1 says "no limit" with a number near 2**63
 M_MMAP_THRESHOLD = -3  # malloc.h
 LARGE_ALLOCATION = 4 * 2**20
+FREE_SHARE = 0.5  # of what is free after loading; the rest is for other processes and for what estimates miss
 
 
 def available_bytes(root: Path = Path("/")) -> int:

@@ -9,7 +9,12 @@ from potstill.contracts.scoring import ScoreRequest
 from services.teacher.groups import Group, batches, group_by_prompt
 from services.teacher.head import CHUNK_ENTRY_BYTES, chunk_positions
 
-SCORE_BYTES = 4
+# A value of an answer: in its chunk, joined, in its sequence, encoded.
+VALUE_BYTES = 4 * 4
+# A candidate: its id as int32 and int64.
+CANDIDATE_BYTES = 12
+# One of the top k in its chunk: value, int64 id, and what the selection sorts.
+TOP_BYTES = 32
 FLOAT32_BYTES = 4
 # What the allocator keeps of small buffers; measured groups took 0.6 to 1.2 times their estimate without it.
 MARGIN = 1.25
@@ -59,7 +64,7 @@ class ModelShape:
         return (4 * self.kv_heads + 2 * self.heads) * self.head_size * self.item_bytes
 
 
-def estimate_group(group: Group, shape: ModelShape, batch_tokens: int) -> int:
+def estimate_group(group: Group, top_k: int, shape: ModelShape, batch_tokens: int) -> int:
     """Peak bytes of a group: the prompt alone, or the prompt and its largest batch of responses."""
     prompt, longest = len(group.prompt), group.longest
     rows = len(next(iter(batches(group, batch_tokens))))
@@ -78,14 +83,16 @@ def estimate_group(group: Group, shape: ModelShape, batch_tokens: int) -> int:
 
 
 def answer_bytes(request: ScoreRequest) -> int:
-    """The numbers of an answer, held twice while it is encoded."""
+    """The numbers of an answer on their way out, and the candidates, padded to the widest."""
     per_token = 1 + 2 * request.top_k + (request.top_k > 0) + request.entropy
     tokens = sum(len(sequence.response_token_ids) for sequence in request.sequences)
-    candidates = sum(0 if s.candidate_ids is None else s.candidate_ids.size for s in request.sequences)
-    return 2 * SCORE_BYTES * (tokens * per_token + candidates)
+    widest = max((s.candidate_ids.shape[-1] for s in request.sequences if s.candidate_ids is not None), default=0)
+    return tokens * (per_token * VALUE_BYTES + widest * (VALUE_BYTES + CANDIDATE_BYTES))
 
 
 def estimate_request(request: ScoreRequest, shape: ModelShape, batch_tokens: int) -> int:
     """Peak bytes of a request, whose groups are computed one after the other."""
-    largest = max((estimate_group(group, shape, batch_tokens) for group in group_by_prompt(request)), default=0)
+    largest = max(
+        (estimate_group(group, request.top_k, shape, batch_tokens) for group in group_by_prompt(request)), default=0
+    )
     return int(MARGIN * largest) + answer_bytes(request)

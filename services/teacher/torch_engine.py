@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -20,14 +19,14 @@ from services.teacher import metrics
 from services.teacher.engine import EngineDeadError, EngineFacts, Feature
 from services.teacher.groups import Group, group_by_prompt
 from services.teacher.head import Wanted
-from services.teacher.memory import available_bytes, return_large_allocations
+from services.teacher.memory import FREE_SHARE, available_bytes, return_large_allocations
 from services.teacher.model_facts import describe_model, resolve_max_length
+from services.teacher.progress import Progress
 from services.teacher.settings import TeacherSettings
 from services.teacher.torch_cost import ModelShape, estimate_request
 from services.teacher.torch_model import BATCH_TOKENS, GroupScores, TorchModel
 
 FEATURES = frozenset(Feature)
-FREE_SHARE = 0.5
 
 T = TypeVar("T")
 
@@ -40,7 +39,7 @@ class TorchEngine:
         self._thread = ThreadPoolExecutor(1, "teacher", initializer=self._set_threads)
         self._loaded: TorchModel | None = None
         self._shape: ModelShape | None = None
-        self._unit_begun: float | None = None  # when the group now in work was begun
+        self._progress = Progress()
 
     async def start(self) -> EngineFacts:
         return await self._in_thread(self._load)
@@ -49,11 +48,10 @@ class TorchEngine:
         await asyncio.to_thread(self._thread.shutdown, wait=True, cancel_futures=True)
 
     async def alive(self) -> None:
-        begun = self._unit_begun
-        if begun is None:
+        if self._progress.is_idle:
             await self._in_thread(self._read_one_token)
-        elif time.monotonic() - begun > self._settings.request_seconds:
-            raise EngineDeadError(f"one group has been in work for {time.monotonic() - begun:.0f} s")
+        elif self._progress.seconds_since_moved > self._settings.request_seconds:
+            raise EngineDeadError(f"one group has been in work for {self._progress.seconds_since_moved:.0f} s")
 
     def estimate_bytes(self, request: ScoreRequest) -> int:
         assert self._shape is not None
@@ -70,7 +68,8 @@ class TorchEngine:
         return ScoreResponse(tuple(scores))
 
     async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+        with self._progress.unit():
+            return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
 
     def _set_threads(self) -> None:
         if self._settings.teacher_threads:
@@ -97,11 +96,7 @@ class TorchEngine:
 
     def _score_group(self, group: Group, wanted: Wanted) -> GroupScores:
         assert self._loaded is not None
-        self._unit_begun = time.monotonic()
-        try:
-            return self._loaded.score_group(group, wanted)
-        finally:
-            self._unit_begun = None
+        return self._loaded.score_group(group, wanted)
 
     def _read_one_token(self) -> None:
         assert self._loaded is not None

@@ -132,7 +132,7 @@ class TorchModel:
     @torch.inference_mode()
     def check_arithmetic(self) -> None:
         """Score a probe as the model's own forward does. Raises SettingsError when the two disagree."""
-        longest = self.config.get_text_config().max_position_embeddings or PROBE_PROMPT_TOKENS
+        longest = getattr(self.config.get_text_config(), "max_position_embeddings", None) or PROBE_PROMPT_TOKENS
         ids = np.arange(1, min(PROBE_PROMPT_TOKENS + PROBE_RESPONSE_TOKENS, longest) + 1) % self.vocab_size
         inputs = torch.from_numpy(ids)[None].to(self.device)
         logits = self._model(input_ids=inputs).logits[0]

@@ -29,17 +29,17 @@ from potstill.contracts.scoring import ScoreRequest, ScoreResponse, SequenceScor
 from potstill.contracts.scoring import Sequence as ScoredSequence
 from services.teacher import metrics
 from services.teacher.engine import EngineDeadError, EngineFacts, Feature
-from services.teacher.memory import available_bytes
+from services.teacher.memory import FREE_SHARE, available_bytes
 from services.teacher.model_facts import describe_model, load_config, model_id, resolve_max_length
+from services.teacher.progress import Progress
 from services.teacher.settings import TeacherSettings
 
 FEATURES = frozenset({Feature.LOGPROBS, Feature.TOP_K})
 MAX_TOP_K = 128
-# Full-vocabulary float32 rows that vLLM holds at once for one request, and how many copies of them.
+# Tokens of one engine step: vLLM holds full-vocabulary float32 rows for as many positions at once.
 STEP_TOKENS = 1024
 # One entry of FlatLogprobs: four lists of Python objects.
 ENTRY_BYTES = 160
-FREE_SHARE = 0.5
 # Below this the mass outside the top k is rounding of float32 log-probabilities.
 RESOLVED_MASS = 1e-6
 
@@ -55,16 +55,21 @@ class VllmEngine:
 
     def __init__(self, settings: TeacherSettings) -> None:
         self._settings = settings
+        self._loading: asyncio.Task[EngineFacts] | None = None
         self._llm: AsyncLLM | None = None
         self._request_ids = itertools.count()
+        self._progress = Progress()
 
     async def start(self) -> EngineFacts:
-        facts = await asyncio.to_thread(self._load)
+        self._loading = asyncio.create_task(asyncio.to_thread(self._load))
+        facts = await asyncio.shield(self._loading)
         one = TokenIds.of([0])
         await self._score(ScoredSequence(one, one), 0)  # the first request compiles
         return facts
 
     async def stop(self) -> None:
+        if self._loading is not None:
+            await asyncio.wait({self._loading})  # a thread cannot be stopped, and it starts a process
         if self._llm is not None:
             self._llm.shutdown()
 
@@ -72,9 +77,12 @@ class VllmEngine:
         assert self._llm is not None
         try:
             await self._llm.check_health()
-            await self._llm.is_sleeping()  # a round trip to the engine's process
+            if self._progress.is_idle:
+                await self._llm.is_sleeping()  # a round trip to the engine's process
         except VllmDeadError as error:
             raise EngineDeadError("the vLLM engine has died: restart this service") from error
+        if not self._progress.is_idle and self._progress.seconds_since_moved > self._settings.request_seconds:
+            raise EngineDeadError(f"vLLM has finished nothing for {self._progress.seconds_since_moved:.0f} s")
 
     def estimate_bytes(self, request: ScoreRequest) -> int:
         # Weights, keys and values and logits are bounded by vLLM itself; what grows with a request are its answers.
@@ -117,7 +125,8 @@ class VllmEngine:
         parameters.skip_reading_prefix_cache = not reuse_prefix
         request_id = f"score-{next(self._request_ids)}"
         try:
-            outputs = [out async for out in self._llm.generate({"prompt_token_ids": ids}, parameters, request_id)]
+            with self._progress.unit():
+                outputs = [out async for out in self._llm.generate({"prompt_token_ids": ids}, parameters, request_id)]
         except VllmDeadError as error:
             raise EngineDeadError("the vLLM engine has died: restart this service") from error
         return _Answer(outputs[-1].prompt_logprobs, outputs[-1].num_cached_tokens or 0)
