@@ -1,0 +1,166 @@
+"""The student: loading it, and its log-probabilities of response tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from learner.batch import MicroBatch
+from learner.errors import JobError
+from potstill.contracts.job import StudentSpec
+
+LOGIT_CHUNK_ELEMENTS = 2**26  # float32 logits held at a time: 256 MiB, a few times that while they are differentiated
+HEAD_TOLERANCE = 1e-3
+
+
+@dataclass
+class Student:
+    """A causal language model that is trained. Master weights are float32; `dtype` is what the body computes in."""
+
+    model: Any  # PreTrainedModel, or a PeftModel around one
+    tokenizer: Any
+    name: str  # what the job spec calls it
+    dtype: torch.dtype
+    is_adapter: bool
+
+    @property
+    def causal(self) -> Any:
+        """The transformers model with its head, adapters in place."""
+        return self.model.get_base_model() if self.is_adapter else self.model
+
+    @property
+    def body(self) -> nn.Module:
+        """The decoder without its head."""
+        module: nn.Module = getattr(self.causal, self.causal.base_model_prefix)
+        return module
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device  # type: ignore[no-any-return]
+
+    def trainable(self) -> list[nn.Parameter]:
+        return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+
+
+@dataclass(frozen=True)
+class ResponseLogprobs:
+    """M response tokens; natural logarithms, at the sampling temperature."""
+
+    logprob_M: Tensor  # with gradient
+    entropy_M: Tensor  # nats, without
+
+
+def load_student(
+    spec: StudentSpec,
+    *,
+    seed: int,
+    device: torch.device,
+    checkpoint_folder: Path | None = None,
+    gradient_checkpointing: bool = False,
+) -> Student:
+    """Load the student of the spec, or the state of a checkpoint's `hf` folder. Raises JobError.
+
+    Adapters start from `seed`, so a job that begins again begins alike.
+    """
+    torch.manual_seed(seed)
+    try:
+        model, tokenizer = _load(spec, checkpoint_folder)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise JobError("student_load_failed", f"the student {spec.model!r} could not be loaded: {error}") from error
+    student = Student(
+        model=model.to(device),
+        tokenizer=tokenizer,
+        name=spec.model,
+        dtype=getattr(torch, spec.dtype),
+        is_adapter=spec.lora is not None,
+    )
+    if gradient_checkpointing:
+        student.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    _check_head(student)
+    return student
+
+
+def _load(spec: StudentSpec, checkpoint_folder: Path | None) -> tuple[Any, Any]:
+    full = checkpoint_folder if checkpoint_folder and spec.lora is None else spec.model
+    config = _without_dropout(AutoConfig.from_pretrained(full))
+    model = AutoModelForCausalLM.from_pretrained(full, config=config, dtype=torch.float32)
+    model.train()
+    tokenizer = AutoTokenizer.from_pretrained(spec.model)
+    if spec.lora is None:
+        return model, tokenizer
+    import peft
+
+    if checkpoint_folder:
+        return peft.PeftModel.from_pretrained(model, checkpoint_folder, is_trainable=True), tokenizer
+    adapter = peft.LoraConfig(
+        r=spec.lora.rank,
+        lora_alpha=spec.lora.alpha,
+        target_modules=spec.lora.target_modules,
+        lora_dropout=0.0,
+        task_type="CAUSAL_LM",
+    )
+    return peft.get_peft_model(model, adapter), tokenizer
+
+
+def _without_dropout(config: Any) -> Any:
+    """The policy that is trained must be the policy that sampled, which had no dropout."""
+    for name, value in vars(config).items():
+        if ("dropout" in name or name.endswith("pdrop")) and isinstance(value, float):
+            setattr(config, name, 0.0)
+    return config
+
+
+@torch.no_grad()
+def _check_head(student: Student) -> None:
+    """Refuse a model whose logits are more than head times hidden state (soft caps, scales): S would not be its S."""
+    ids_NL = torch.arange(4, device=student.device)[None]
+    full_V = student.causal(input_ids=ids_NL, use_cache=False).logits[0, -1].float()
+    ours_V = _logits(student, student.body(input_ids=ids_NL, use_cache=False).last_hidden_state[0, -1:])[0]
+    if not torch.allclose(full_V, ours_V, atol=HEAD_TOLERANCE, rtol=HEAD_TOLERANCE):
+        message = f"{student.name!r} changes its logits after the head (a soft cap or a scale), which is not supported"
+        raise JobError("student_unsupported", message)
+
+
+def response_logprobs(student: Student, batch: MicroBatch, temperature: float) -> ResponseLogprobs:
+    """Log-probability and entropy of every response token of a micro-batch, from one forward.
+
+    Only the hidden states that predict response tokens go through the head, in float32 and in chunks whose logits are
+    computed again for the gradient, so memory does not grow with tokens times vocabulary.
+    """
+    with torch.autocast(student.device.type, torch.bfloat16, enabled=student.dtype is torch.bfloat16):
+        hidden_NLD = student.body(input_ids=batch.input_ids_NL, use_cache=False).last_hidden_state
+    hidden_MD = hidden_NLD[batch.row_M, batch.position_M]
+    parts = [
+        checkpoint(_chunk, student, hidden_CD, target_C, temperature, use_reentrant=False)
+        for hidden_CD, target_C in _chunks(student, hidden_MD, batch.target_M)
+    ]
+    logprobs, entropies = zip(*parts, strict=True)
+    return ResponseLogprobs(torch.cat(logprobs), torch.cat(entropies))
+
+
+def _chunks(student: Student, hidden_MD: Tensor, target_M: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """At least one chunk, perhaps without tokens: backward must run on every micro-batch."""
+    size = max(1, LOGIT_CHUNK_ELEMENTS // student.causal.get_output_embeddings().weight.shape[0])
+    return zip(torch.split(hidden_MD, size), torch.split(target_M, size), strict=True)
+
+
+def _chunk(student: Student, hidden_CD: Tensor, target_C: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    logits_CV = _logits(student, hidden_CD) / temperature
+    normalizer_C = logits_CV.logsumexp(dim=-1)
+    logprob_C = logits_CV.gather(-1, target_C[:, None])[:, 0] - normalizer_C
+    with torch.no_grad():
+        entropy_C = normalizer_C - (torch.softmax(logits_CV, dim=-1) * logits_CV).sum(dim=-1)
+    return logprob_C, entropy_C
+
+
+def _logits(student: Student, hidden_CD: Tensor) -> Tensor:
+    with torch.autocast(hidden_CD.device.type, enabled=False):
+        logits_CV: Tensor = student.causal.get_output_embeddings()(hidden_CD.float())
+    return logits_CV
