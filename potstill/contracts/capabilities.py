@@ -26,4 +26,5 @@ class Capabilities(msgspec.Struct, frozen=True):
     model: ModelInfo | None = None
     engine: EngineInfo | None = None
     limits: dict[str, float] = {}
-    features: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()  # a verifier: the kinds it judges
+    isolation: tuple[str, ...] = ()  # a verifier: the layers around what it runs, as found in force

@@ -1,0 +1,1 @@
+"""How an answer is found in a response, and when two answers are the same. Runs inside workers only."""

@@ -1,0 +1,96 @@
+"""The verifier's HTTP service."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI, Request, Response
+
+import potstill
+from potstill.contracts.capabilities import Capabilities
+from potstill.contracts.verification import VerifyItem, VerifyRequest, VerifyResponse, VerifyResult
+from potstill.service.app import create_app
+from potstill.service.errors import FieldError, UnavailableError, UnprocessableError
+from potstill.service.http import message_response, openapi_messages, read_message, until_disconnect
+from services.verifier import metrics
+from services.verifier.kinds import MODULES
+from services.verifier.pool import Pool
+from services.verifier.process import WorkerOptions
+from services.verifier.settings import VerifierSettings
+
+PROBE = VerifyItem("livez", "exact", "yes", "yes")
+
+
+def build(settings: VerifierSettings) -> FastAPI:
+    """The app; its lifespan is the pool's."""
+    options = WorkerOptions(
+        deadline_seconds=settings.verifier_deadline_seconds,
+        memory_bytes=settings.verifier_memory_bytes,
+        recycle_after=settings.verifier_recycle_after,
+    )
+    pool = Pool(settings.verifier_workers, settings.verifier_max_pending, options)
+
+    @asynccontextmanager
+    async def lifespan() -> AsyncIterator[None]:
+        async with pool:
+            yield
+
+    async def live() -> None:
+        judgement = await pool.ask(PROBE)
+        if judgement.score != 1.0:
+            raise UnavailableError(f"a worker answered a probe with {judgement.verdict}: {judgement.detail}")
+
+    async def ready() -> None:
+        pool.check_ready()
+
+    def capabilities() -> Capabilities:
+        return Capabilities(
+            service="verifier",
+            version=potstill.__version__,
+            features=tuple(sorted(MODULES)),
+            isolation=pool.isolation,
+            limits={
+                "max_items": settings.verifier_max_pending,
+                "workers": settings.verifier_workers,
+                "deadline_seconds": settings.verifier_deadline_seconds,
+                "memory_bytes": settings.verifier_memory_bytes,
+            },
+        )
+
+    app = create_app("verifier", settings, capabilities=capabilities, live=live, ready=ready, lifespan=lifespan)
+
+    @app.post("/v1/verify", tags=["verification"], openapi_extra=openapi_messages(VerifyRequest, VerifyResponse))
+    async def verify(request: Request) -> Response:
+        """Judge responses. Results come in the order of the items."""
+        message = await read_message(request, VerifyRequest)
+        _check(message)
+        judgements = await until_disconnect(request, pool.judge(message.items))
+        results = tuple(
+            VerifyResult(item.id, judgement.verdict, judgement.score, judgement.detail)
+            for item, judgement in zip(message.items, judgements, strict=True)
+        )
+        for item, result in zip(message.items, results, strict=True):
+            metrics.verdicts.labels(item.kind, result.verdict).inc()
+        return message_response(request, VerifyResponse(results, pool.isolation))
+
+    return app
+
+
+def _check(message: VerifyRequest) -> None:
+    """Refuse what no worker can judge, naming every such item. Raises UnprocessableError."""
+    unknown = [
+        FieldError(f"items.{i}.kind", f"unknown kind {item.kind!r}")
+        for i, item in enumerate(message.items)
+        if item.kind not in MODULES
+    ]
+    if unknown:
+        detail = f"{unknown[0].field}: {unknown[0].message}; this verifier knows {', '.join(sorted(MODULES))}"
+        raise UnprocessableError(detail, code="unknown_kind", errors=tuple(unknown))
+    bare = [
+        FieldError(f"items.{i}.reference", f"kind {item.kind} compares with a reference, and there is none")
+        for i, item in enumerate(message.items)
+        if item.reference is None
+    ]
+    if bare:
+        raise UnprocessableError(f"{bare[0].field}: {bare[0].message}", code="missing_reference", errors=tuple(bare))

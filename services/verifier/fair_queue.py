@@ -1,0 +1,55 @@
+"""Items that wait, one from each request in turn: a long or hostile batch does not hold up the others."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+from potstill.contracts.verification import VerifyItem
+from services.verifier.judgement import Judgement
+
+
+@dataclass(eq=False)  # two jobs are never the same one
+class Job:
+    item: VerifyItem
+    outcome: asyncio.Future[Judgement]
+    queued_at: float = field(default_factory=time.perf_counter)
+
+
+class FairQueue:
+    def __init__(self) -> None:
+        self._batches: deque[deque[Job]] = deque()
+        self._arrived = asyncio.Event()
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def add(self, jobs: list[Job]) -> deque[Job]:
+        """Add the jobs of one request, which keep their order; what comes back may be given to `discard`."""
+        batch = deque(jobs)
+        if batch:
+            self._batches.append(batch)
+            self._size += len(batch)
+            self._arrived.set()
+        return batch
+
+    def discard(self, batch: deque[Job]) -> None:
+        """Forget what still waits of a request."""
+        if batch:
+            self._batches.remove(batch)
+            self._size -= len(batch)
+
+    async def next(self) -> Job:
+        """The next job; waits for one."""
+        while not self._batches:
+            self._arrived.clear()
+            await self._arrived.wait()
+        batch = self._batches.popleft()
+        job = batch.popleft()
+        if batch:
+            self._batches.append(batch)
+        self._size -= 1
+        return job

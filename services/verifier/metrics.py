@@ -1,0 +1,22 @@
+"""Metrics of a verifier."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from potstill.service.metrics import LATENCY_BUCKETS
+
+ITEM_BUCKETS = (0.0001, 0.00025, 0.0005, *LATENCY_BUCKETS)
+
+verdicts = Counter("potstill_verifier_verdicts_total", "Items judged.", ["kind", "verdict"])
+item_seconds = Histogram(
+    "potstill_verifier_item_seconds", "Time a worker spends on an item.", ["kind"], buckets=ITEM_BUCKETS
+)
+queue_seconds = Histogram("potstill_verifier_queue_seconds", "Time an item waits for a worker.", buckets=ITEM_BUCKETS)
+queue_depth = Gauge("potstill_verifier_queue_depth", "Items that wait for a worker.")
+workers = Gauge("potstill_verifier_workers", "Workers that passed their self-test and live.")
+workers_ended = Counter(
+    "potstill_verifier_workers_ended_total",
+    "Workers that ended and were replaced: deadline, cpu, memory, recycled, died, self_test, abandoned.",
+    ["reason"],
+)
