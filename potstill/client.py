@@ -100,6 +100,15 @@ class Client:
         """Events that are there now, oldest first, after an event id."""
         return self._call("GET", f"/v1/jobs/{job_id}/events", EventList, params=_given(after=after, limit=limit))
 
+    def past_events(self, job_id: str, *, after: str | None = None) -> Iterator[Event]:
+        """Every event that is there now."""
+        while True:
+            page = self.event_page(job_id, after=after)
+            yield from page.data
+            if not page.has_more:
+                return
+            after = page.data[-1].id
+
     def events(self, job_id: str, *, after: str | None = None, patience_seconds: float = 60.0) -> Iterator[Event]:
         """Every event as it comes, until the job has ended; reconnects after the last one seen.
 
@@ -112,7 +121,7 @@ class Client:
                     last, silent_since = event.id, time.monotonic()
                     yield event
                 if self.get(job_id).status.is_terminal:
-                    yield from self._rest(job_id, last)
+                    yield from self.past_events(job_id, after=last)
                     return
                 silent_since = time.monotonic()
             except (httpx.TransportError, UnreachableError) as error:
@@ -137,14 +146,6 @@ class Client:
     def trajectories(self, job_id: str, *, step: int | None = None) -> TrajectoryList:
         """A few samples of a step, or of the newest."""
         return self._call("GET", f"/v1/jobs/{job_id}/trajectories", TrajectoryList, params=_given(step=step))
-
-    def _rest(self, job_id: str, after: str | None) -> Iterator[Event]:
-        while True:
-            page = self.event_page(job_id, after=after)
-            yield from page.data
-            if not page.has_more:
-                return
-            after = page.data[-1].id
 
     def _stream(self, job_id: str, after: str | None) -> Iterator[Event]:
         headers = {"accept": "text/event-stream"} | ({"last-event-id": after} if after else {})

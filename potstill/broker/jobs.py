@@ -221,10 +221,16 @@ class JobStore:
         await self._redis.xadd(keys.metrics(job_id), {"step": step, "metrics": body}, maxlen=100_000, approximate=True)
 
     async def metrics(self, job_id: str, *, after: str | None, limit: int) -> list[tuple[str, dict[str, Any]]]:
-        """Up to `limit` (cursor, numbers) pairs after a cursor. A replayed step occurs again; the later one counts."""
+        """Up to `limit` (cursor, numbers with `step`) pairs after a cursor.
+
+        A replayed step occurs again; the later one counts.
+        """
         first = f"({after}" if after else "-"
         entries: Any = await self._redis.xrange(keys.metrics(job_id), min=first, count=limit)
-        return [(entry.decode(), json.loads(fields[b"metrics"])) for entry, fields in entries]
+        return [
+            (entry.decode(), {"step": int(fields[b"step"])} | json.loads(fields[b"metrics"]))
+            for entry, fields in entries
+        ]
 
 
 def _record(job_id: str, fields: dict[str, str], leased: bool) -> JobRecord:

@@ -217,6 +217,7 @@ class StepMetrics(BaseModel):
     """The numbers of one step. A step that was replayed after a crash occurs again; the later one counts."""
 
     id: str
+    step: int
     values: dict[str, Any]
 
 

@@ -12,16 +12,19 @@ from pathlib import Path
 from typing import Literal, Self
 
 import httpx
+import msgspec
 import redis
 
 from potstill.client import Client
 from potstill.local.supervisor import ProcessSpec, RestartPolicy, Supervised, Supervisor
 from potstill.local.threads import Threads, thread_environment, usable_cores
 from potstill.local.valkey import EmbeddedValkey
+from potstill.service.errors import Problem
 
 Engine = Literal["torch", "vllm"]
 HOST = "127.0.0.1"
 POLL_SECONDS = 0.2
+MODEL_LOAD_FAILED = "model_load_failed"  # the code of a service that goes on serving probes only to say why
 LIGHT_PROCESS_THREADS = 1  # those that wait for others more than they compute
 
 
@@ -128,7 +131,7 @@ class Stack:
         self._await(["queue"], lambda _: _queue_trouble(self.redis_url), deadline)
         for process in self._process_specs():
             self._supervisor.start(process)
-        self._await(self._http_names(), lambda name: _http_trouble(self._url(name)), deadline)
+        self._await(self._http_names(), lambda name: _http_trouble(name, self._url(name)), deadline)
 
     def stop(self) -> None:
         """Stop everything, in reverse order. Safe to call twice."""
@@ -179,7 +182,7 @@ class Stack:
             return self._teacher_environment(name)
         if kind == "learner":
             count = self.spec.threads.learner
-            own = {"POTSTILL_LEARNER_THREADS": str(count), "POTSTILL_WORKER_NAME": name}
+            own = {"POTSTILL_LEARNER_THREADS": str(count), "POTSTILL_LEARNER_NAME": name}
             return own | thread_environment(count)
         own = {"POTSTILL_WORKER_NAME": name} if kind == "rollout" else {}
         if kind == "verifier" and self.spec.verifier_workers is not None:
@@ -260,9 +263,18 @@ def _queue_trouble(url: str) -> str | None:
     return None
 
 
-def _http_trouble(url: str) -> str | None:
+def _http_trouble(name: str, url: str) -> str | None:
+    """Why a service is not ready; None once it is. Raises StackError when it never will be."""
     try:
         response = httpx.get(f"{url}/readyz", timeout=15.0)
     except httpx.TransportError as error:
         return str(error) or type(error).__name__
-    return None if response.is_success else response.text[:300]
+    if response.is_success:
+        return None
+    try:
+        problem = msgspec.json.decode(response.content, type=Problem)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return response.text[:300]
+    if problem.code == MODEL_LOAD_FAILED:
+        raise StackError(f"{name}: {problem.detail}")
+    return problem.detail

@@ -1,15 +1,13 @@
-"""What is wrong with the shape of a request, in words that say what to write instead."""
+"""The answer to a request whose shape is wrong."""
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel
-from pydantic_core import ErrorDetails
 
+from potstill.contracts.advice import advice
 from potstill.contracts.job import JobSpec
 from potstill.service.app import field_path, problem_response
 from potstill.service.errors import FieldError, MalformedRequestError, ServiceError, UnprocessableError
@@ -34,28 +32,6 @@ def _problem(found: Any) -> ServiceError:
         return MalformedRequestError(f"the body is not JSON: {reason} at character {place}")
     if any(item["loc"] == ("path", "job_id") for item in found):
         return NoSuchJobError("a job id looks like job_… as the submission answered it; there is no job of this id")
-    fields = tuple(FieldError(field_path(item["loc"]), advice(item)) for item in found)
+    fields = tuple(FieldError(field_path(item["loc"]), advice(item, JobSpec)) for item in found)
     detail = "; ".join(f"{item.field}: {item.message}" for item in fields)
     return UnprocessableError(detail, code=INVALID_REQUEST, errors=fields)
-
-
-def advice(item: ErrorDetails) -> str:
-    """What to do about one pydantic error of a job spec."""
-    if item["type"] == "missing":
-        return "is required: add it"
-    if item["type"] == "extra_forbidden":
-        name = str(item["loc"][-1])
-        near = difflib.get_close_matches(name, _known_keys(JobSpec), n=1)
-        return f"there is no such key{f': did you mean {near[0]!r}?' if near else ': remove it'}"
-    return f"{item['msg'].removeprefix('Value error, ')}{_given(item['input'])}"
-
-
-def _given(value: Any) -> str:
-    return f" (it is {value!r})" if isinstance(value, str | int | float | bool) else ""
-
-
-def _known_keys(model: type[BaseModel]) -> list[str]:
-    """Every key of a spec, at any depth."""
-    definitions = model.model_json_schema(by_alias=True)
-    schemas = [definitions, *definitions.get("$defs", {}).values()]
-    return [key for schema in schemas for key in schema.get("properties", {})]

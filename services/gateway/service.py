@@ -111,7 +111,7 @@ class JobService:
     async def metrics(self, job_id: str, after: str | None, limit: int) -> MetricsList:
         await self._record(job_id)
         steps = await self.store.metrics(job_id, after=after, limit=limit + 1)
-        page = [StepMetrics(id=cursor, values=values) for cursor, values in steps[:limit]]
+        page = [StepMetrics(id=cursor, step=values.pop("step"), values=values) for cursor, values in steps[:limit]]
         return MetricsList(data=page, has_more=len(steps) > limit)
 
     async def checkpoints(self, job_id: str) -> CheckpointList:

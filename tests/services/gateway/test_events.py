@@ -150,8 +150,8 @@ class TestClientErrors:
         assert client.list(limit=1).data[0].id == job.id
         assert client.pause(job.id).status is JobState.PAUSED
         assert client.resume(job.id).status is JobState.QUEUED
-        gateway.lane.report(job.id, 1, {"step": 1})
-        assert [entry.values for entry in client.metrics(job.id)] == [{"step": 1}]
+        gateway.lane.report(job.id, 1, {"loss": 0.5})
+        assert [(entry.step, entry.values) for entry in client.metrics(job.id)] == [(1, {"loss": 0.5})]
         assert client.checkpoints(job.id) == []
         assert client.trajectories(job.id).step is None
         assert client.cancel(job.id).status is JobState.CANCELLED

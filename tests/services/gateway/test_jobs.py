@@ -144,13 +144,13 @@ class TestProgressAndResults:
     def test_metrics_are_paged_in_order(self, gateway: Gateway) -> None:
         job = gateway.new_job()
         for step in (1, 2, 3):
-            gateway.lane.report(job, step, {"step": step, "reverse_kl": 1 / step})
+            gateway.lane.report(job, step, {"reverse_kl": 1 / step})
         path = f"/v1/jobs/{job}/metrics"
         first = gateway.http.get(path, params={"limit": 2}).json()
-        assert [entry["values"]["step"] for entry in first["data"]] == [1, 2]
+        assert [entry["step"] for entry in first["data"]] == [1, 2]
         assert first["has_more"]
         rest = gateway.http.get(path, params={"after": first["data"][-1]["id"]}).json()
-        assert [entry["values"]["step"] for entry in rest["data"]] == [3]
+        assert [entry["step"] for entry in rest["data"]] == [3]
         assert not rest["has_more"]
 
     @pytest.mark.parametrize("query", [{"after": "yesterday"}, {"limit": 0}, {"limit": 100_000}])
