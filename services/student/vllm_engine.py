@@ -39,6 +39,8 @@ from services.student.weight_files import (
 
 FEATURES = frozenset({"logprobs", "temperature", "top_k", "policy"})
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # the sizes vLLM keeps room for
+WORKER_EXTENSION = "services.student.vllm_worker.PolicyWorker"
+HEALTH_SECONDS = 1.0
 DIED = "the vLLM engine has died: this service must be started again"
 
 log = get_logger("student")
@@ -72,14 +74,15 @@ class VllmEngine:
 
     async def stop(self) -> None:
         if self._llm is not None:
-            await asyncio.to_thread(self._llm.shutdown)
+            llm, self._llm = self._llm, None
+            await asyncio.to_thread(llm.shutdown)
 
     async def alive(self) -> None:
         llm = self._require()
         try:
             await llm.check_health()
             if not self._is_loading_policy:  # a load is one long step of the engine
-                await llm.is_sleeping()  # a round trip to the engine's process
+                await _round_trip(llm)
         except VllmDeadError as error:
             raise EngineDeadError(DIED) from error
 
@@ -160,7 +163,7 @@ class VllmEngine:
         if self._adapter is not None:
             await llm.remove_lora(self._adapter.lora_int_id)
         if reload or base != self._base or adapter is None:
-            await llm.collective_rpc("reload_weights", kwargs={"weights_path": str(base)})
+            await llm.collective_rpc("load_full_policy", args=(str(base),))
         if adapter is not None:
             await llm.add_lora(adapter)
         self._base, self._adapter = base, adapter
@@ -200,6 +203,7 @@ class VllmEngine:
                 enable_lora=lora_rank > 0,
                 max_lora_rank=next((rank for rank in LORA_RANKS if rank >= lora_rank), LORA_RANKS[-1]),
                 max_loras=1,
+                worker_extension_cls=WORKER_EXTENSION,
                 disable_log_stats=True,
             )
         )
@@ -208,6 +212,18 @@ class VllmEngine:
         if self._llm is None:
             raise UnavailableError("the model is still loading", code="loading")
         return self._llm
+
+
+async def _round_trip(llm: AsyncLLM) -> None:
+    """A question to the engine's process. Raises VllmDeadError soon after that process has ended."""
+    asking = asyncio.ensure_future(llm.is_sleeping())
+    try:
+        while not asking.done():
+            await asyncio.wait({asking}, timeout=HEALTH_SECONDS)
+            await llm.check_health()  # a question that a dying process leaves open is never answered
+        await asking
+    finally:
+        asking.cancel()
 
 
 def _set_environment(settings: StudentSettings) -> None:
