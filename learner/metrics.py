@@ -6,7 +6,7 @@ from prometheus_client import Counter, Gauge
 
 from learner.report import QUANTITIES
 
-_quantities = {name: Gauge(f"potstill_learner_{name}", description) for name, description in QUANTITIES.items()}
+_quantities = {name: Gauge(f"potstill_learner_step_{name}", description) for name, description in QUANTITIES.items()}
 teacher_reverse_kl = Gauge("potstill_learner_teacher_reverse_kl", "Reverse KL by teacher, nats per token.", ["teacher"])
 step = Gauge("potstill_learner_step", "Optimizer steps taken by the job this lane works on.")
 published_policy = Gauge("potstill_learner_published_policy", "Newest policy version published.")
