@@ -17,6 +17,8 @@ from potstill.contracts.job import Event
 
 PACE_STEPS = 8  # recent steps that the estimate of the remaining time rests on
 MESSAGES_SHOWN = 4
+SHOWN_SECONDS = 0.05
+PHASE = "seconds_"  # how the numbers of a step name where its time went
 LEVEL_STYLES = {"info": "dim", "warning": "yellow", "error": "red"}
 
 
@@ -30,21 +32,24 @@ class RunProgress:
     reverse_kl: float | None = None
     tokens_per_second: float | None = None
     waiting_for: str = "a lane"
+    seconds: dict[str, float] = field(default_factory=dict)  # what the last step spent them on
     messages: deque[Event] = field(default_factory=lambda: deque(maxlen=MESSAGES_SHOWN))
     _times: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=PACE_STEPS + 1))
 
     def take(self, event: Event) -> None:
         """Learn from one event."""
         data = event.data
-        self.heldout = data.get("heldout_accuracy", self.heldout)
+        if (found := evaluation(event)) is not None:
+            _, self.heldout = found
         if event.type == "metrics":
             self.step = int(data.get("step", self.step))
             self.reverse_kl = data.get("reverse_kl", self.reverse_kl)
             self.tokens_per_second = data.get("tokens_per_second", self.tokens_per_second)
+            self.seconds = {name.removeprefix(PHASE): value for name, value in data.items() if name.startswith(PHASE)}
             self._times.append((self.step, event.created_at))
         elif event.type == "message":
             self.messages.append(event)
-        self.waiting_for = str(data.get("waiting_for", _waiting_for(event, self)))
+        self.waiting_for = _waiting_for(event, self)
 
     @property
     def seconds_left(self) -> float | None:
@@ -70,6 +75,19 @@ class RunProgress:
         return "  ".join(parts)
 
 
+def evaluation(event: Event) -> tuple[int, float] | None:
+    """Step and accuracy, when the event tells the end of a held-out evaluation."""
+    data = event.data
+    if event.type != "message" or data.get("accuracy") is None or "step" not in data:
+        return None
+    return int(data["step"]), float(data["accuracy"])
+
+
+def _longest_first(seconds: dict[str, float]) -> str:
+    spent = sorted(seconds.items(), key=lambda item: -item[1])
+    return ", ".join(f"{name} {format_seconds(value)}" for name, value in spent if value >= SHOWN_SECONDS)
+
+
 def _waiting_for(event: Event, progress: RunProgress) -> str:
     status = event.data.get("status") if event.type == "status" else None
     if status is not None:
@@ -80,7 +98,9 @@ def _waiting_for(event: Event, progress: RunProgress) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """`7 s`, `5:03`, `1:02:09`."""
+    """`7.0 s`, `42 s`, `5:03`, `1:02:09`."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
     whole = round(seconds)
     hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
     if whole < 60:
@@ -137,6 +157,8 @@ class LiveDisplay:
         elapsed = format_seconds(self._clock() - self._begun)
         table.add_row("time", elapsed if left is None else f"{elapsed}, about {format_seconds(left)} left")
         table.add_row("waiting for", progress.waiting_for)
+        if progress.seconds:
+            table.add_row("last step", _longest_first(progress.seconds))
         messages = [Text(event.message, LEVEL_STYLES[event.level]) for event in progress.messages]
         return Group(ProgressBar(total=progress.steps, completed=progress.step, width=60), table, *messages)
 

@@ -20,6 +20,7 @@ from potstill.contracts.state import JobState
 from potstill.local.stack import Stack, StackSpec, TeacherProcess
 from potstill.local.supervisor import SupervisorError
 from potstill.local.threads import Threads, usable_cores
+from potstill.service.logs import configure_logging
 
 CANCEL_SECONDS = 15.0  # what a learner gets to put a cancelled job away
 POLL_SECONDS = 0.2
@@ -39,15 +40,20 @@ def run(
     file = load_job(job, [*(overrides or []), *local], seed=seed)
     folder = out or Path("artifacts") / file.spec.name
     interrupt_on_sigterm()
+    configure_logging("warning", "console")
     # The queue of an earlier run holds jobs that nobody asked for today. What they left on disk stays.
     shutil.rmtree(folder / "valkey", ignore_errors=True)
-    stack = Stack(stack_spec(file, folder), progress=lambda line: output.print(line, style="dim", highlight=False))
+    stack = Stack(stack_spec(file, folder), progress=_say)
     with stack:
         ended, seconds = _run_job(stack, file)
         _report(stack.client(), ended, seconds, folder, file)
     if ended.status is not JobState.SUCCEEDED:
         errors.print(f"the logs are in {folder / 'logs'}", markup=False, highlight=False)
         raise typer.Exit(1)
+
+
+def _say(line: str) -> None:
+    output.print(line, style="dim", highlight=False, markup=False, soft_wrap=True)
 
 
 def stack_spec(file: JobFile, folder: Path) -> StackSpec:
@@ -78,7 +84,7 @@ def _run_job(stack: Stack, file: JobFile) -> tuple[Job, float]:
     client = stack.client()
     begun = time.monotonic()
     job = client.submit(file.spec)
-    output.print(f"{job.id} is queued", style="dim", highlight=False)
+    _say(f"{job.id} is queued")
     display = display_for(output, RunProgress(job.progress.steps))
     try:
         ended = follow(client, job.id, display, stack.check)
@@ -103,8 +109,7 @@ def _cancel(stack: Stack, client: Client, job_id: str) -> None:
 
 
 def _report(client: Client, job: Job, seconds: float, folder: Path, file: JobFile) -> None:
-    before = job.heldout.before if job.heldout else None
-    plot = plot_curves(folder, job, Curves.of(client.metrics(job.id), before))
+    plot = plot_curves(folder, job, Curves.of(client.metrics(job.id), client.past_events(job.id)))
     summary = write_summary(folder, summary_document(job, seconds, engine=file.local.engine))
     print_result(output, job, seconds)
     for path in filter(None, (summary, plot)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from potstill.cli.progress import format_seconds
-from potstill.contracts.job import HeldoutResult, Job, StepMetrics
+from potstill.cli.progress import evaluation, format_seconds
+from potstill.contracts.job import Event, HeldoutResult, Job, StepMetrics
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,9 @@ class Curves:
     reverse_kl: dict[int, float]
 
     @classmethod
-    def of(cls, steps: Sequence[StepMetrics], before: float | None) -> Curves:
-        by_step = {entry.step: entry.values for entry in steps}
-        heldout = {} if before is None else {0: before}
-        heldout |= {
-            step: values["heldout_accuracy"] for step, values in by_step.items() if "heldout_accuracy" in values
-        }
-        reverse_kl = {step: values["reverse_kl"] for step, values in by_step.items() if "reverse_kl" in values}
+    def of(cls, steps: Sequence[StepMetrics], events: Iterable[Event]) -> Curves:
+        heldout = dict(found for event in events if (found := evaluation(event)) is not None)
+        reverse_kl = {entry.step: entry.values["reverse_kl"] for entry in steps if "reverse_kl" in entry.values}
         return cls(heldout, reverse_kl)
 
 

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import threading
 import time
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,11 +40,11 @@ class RestartPolicy:
 
     first_delay_seconds: float = 0.2
     longest_delay_seconds: float = 5.0
-    max_deaths: int = 5
-    window_seconds: float = 60.0
+    max_deaths: int = 3  # in a row
+    stable_seconds: float = 60.0  # a process that lived this long starts a new row
 
     def delay(self, deaths: int) -> float:
-        """Back-off before start number `deaths` + 1."""
+        """Back-off before the start that follows this many deaths in a row."""
         return float(min(self.longest_delay_seconds, self.first_delay_seconds * 2 ** (deaths - 1)))
 
 
@@ -58,7 +57,8 @@ class Supervised:
         self.restarts = 0
         self.due = time.monotonic()  # when to start it, while it is not running
         self.running: subprocess.Popen[bytes] | None = None
-        self.deaths: deque[float] = deque()
+        self.deaths = 0  # in a row
+        self.born = 0.0
         self._started = threading.Event()
 
     @property
@@ -80,6 +80,7 @@ class Supervised:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        self.born = time.monotonic()
         self._started.set()
         return self.running.pid
 
@@ -173,15 +174,13 @@ class Supervisor:
         assert process.running is not None
         self._bury(process)
         now = time.monotonic()
-        process.deaths.append(now)
-        while now - process.deaths[0] > self._policy.window_seconds:
-            process.deaths.popleft()
+        process.deaths = process.deaths + 1 if now - process.born < self._policy.stable_seconds else 1
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        if code == WRONG_SETTINGS_EXIT or len(process.deaths) >= self._policy.max_deaths:
-            times = f" for the {len(process.deaths)}th time in a row" if len(process.deaths) > 1 else ""
+        if code == WRONG_SETTINGS_EXIT or process.deaths >= self._policy.max_deaths:
+            times = f", {process.deaths} times in a row" if process.deaths > 1 else ""
             self._give_up(process, f"{process.spec.name} {how}{times}")
             return
-        delay = self._policy.delay(len(process.deaths))
+        delay = self._policy.delay(process.deaths)
         log.warning("a process died and is started again", process=process.spec.name, code=code, delay_seconds=delay)
         process.due = now + delay
         process.restarts += 1

@@ -16,7 +16,7 @@ import pytest
 
 from potstill.local.supervisor import ProcessSpec, RestartPolicy, Supervisor, SupervisorError
 
-QUICK = RestartPolicy(first_delay_seconds=0.01, longest_delay_seconds=0.05, max_deaths=3, window_seconds=30)
+QUICK = RestartPolicy(first_delay_seconds=0.01, longest_delay_seconds=0.05, max_deaths=3)
 SLEEP = ("sleep", "60")
 
 
@@ -91,6 +91,17 @@ class TestGivingUp:
         assert "broken" in message
         assert "exit code 3" in message
         assert message.endswith("the model is missing")
+
+    def test_deaths_far_apart_are_no_crash_loop(self, tmp_path: Path) -> None:
+        patient = Supervisor(tmp_path, RestartPolicy(first_delay_seconds=0.01, max_deaths=2, stable_seconds=0.1))
+        try:
+            process = patient.start(
+                ProcessSpec("now and then", python("import time; time.sleep(0.3); raise SystemExit(1)"))
+            )
+            assert eventually(lambda: process.restarts >= 3)
+            patient.check()
+        finally:
+            patient.stop()
 
     def test_wrong_settings_are_not_tried_again(self, supervisor: Supervisor) -> None:
         process = supervisor.start(ProcessSpec("unset", python("raise SystemExit(2)")))
