@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import Gemma2Config, Gemma2ForCausalLM, PreTrainedTokenizerFast
+
+from learner import model as student_model
+from learner.batch import step_batch
+from learner.errors import JobError
+from learner.model import Student, load_student, response_logprobs
+from learner.objectives import resolve
+from potstill.contracts.job import LoraSpec, ObjectiveSpec, StudentSpec
+from tests.learner.groups import group, random_groups, sample
+from tests.tiny_model import write_tiny_model
+
+CPU = torch.device("cpu")
+
+
+def test_logprobs_and_entropy_are_those_of_the_whole_model(student: Student) -> None:
+    groups = random_groups(1)
+    (micro,) = step_batch(groups, resolve(ObjectiveSpec()), 10**6).micro_batches
+    found = response_logprobs(student, micro, temperature=0.7)
+    with torch.no_grad():
+        table = (student.model(input_ids=micro.input_ids_NL).logits / 0.7).log_softmax(-1)[
+            micro.row_M, micro.position_M
+        ]
+    torch.testing.assert_close(found.logprob_M, table.gather(-1, micro.target_M[:, None])[:, 0], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(found.entropy_M, -(table.exp() * table).sum(-1), atol=1e-5, rtol=1e-5)
+    assert not found.entropy_M.requires_grad
+
+
+def test_chunks_of_the_head_change_nothing(student: Student, monkeypatch: pytest.MonkeyPatch) -> None:
+    (micro,) = step_batch(random_groups(2), resolve(ObjectiveSpec()), 10**6).micro_batches
+
+    def run() -> tuple[torch.Tensor, torch.Tensor]:
+        student.model.zero_grad()
+        found = response_logprobs(student, micro, 1.0).logprob_M
+        found.sum().backward()
+        return found.detach(), torch.cat([p.grad.reshape(-1) for p in student.trainable()])
+
+    whole = run()
+    monkeypatch.setattr(student_model, "LOGIT_CHUNK_ELEMENTS", 3 * 264)  # three tokens at a time
+    for a, b in zip(run(), whole, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
+
+
+def test_bfloat16_computes_in_bfloat16_with_float32_masters(student_folder: Path) -> None:
+    spec = StudentSpec(model=str(student_folder), dtype="bfloat16")
+    student = load_student(spec, seed=0, device=CPU)
+    (micro,) = step_batch([group([sample([5, 6, 7])])], resolve(ObjectiveSpec()), 100).micro_batches
+    found = response_logprobs(student, micro, 1.0).logprob_M
+    exact = response_logprobs(load_student(StudentSpec(model=str(student_folder)), seed=0, device=CPU), micro, 1.0)
+    assert {p.dtype for p in student.trainable()} == {torch.float32}
+    assert found.dtype is torch.float32
+    assert not torch.equal(found, exact.logprob_M)
+    torch.testing.assert_close(found, exact.logprob_M, atol=0.2, rtol=0.05)
+    found.sum().backward()
+    assert {p.grad.dtype for p in student.trainable() if p.grad is not None} == {torch.float32}
+
+
+def test_gradient_checkpointing_gives_the_same_gradient(student_folder: Path) -> None:
+    def run(checkpointing: bool) -> torch.Tensor:
+        spec = StudentSpec(model=str(student_folder))
+        student = load_student(spec, seed=0, device=CPU, gradient_checkpointing=checkpointing)
+        assert student.causal.is_gradient_checkpointing is checkpointing
+        (micro,) = step_batch(random_groups(3), resolve(ObjectiveSpec()), 10**6).micro_batches
+        response_logprobs(student, micro, 1.0).logprob_M.sum().backward()
+        return torch.cat([p.grad.reshape(-1) for p in student.trainable() if p.grad is not None])
+
+    torch.testing.assert_close(run(True), run(False), atol=1e-6, rtol=1e-5)
+
+
+def test_adapters_alone_are_trained_and_start_from_the_seed(student_folder: Path) -> None:
+    spec = StudentSpec(model=str(student_folder), lora=LoraSpec(rank=4, alpha=8))
+
+    def first(seed: int) -> torch.Tensor:
+        return load_student(spec, seed=seed, device=CPU).trainable()[0].detach()
+
+    student = load_student(spec, seed=0, device=CPU)
+    assert 0 < sum(p.numel() for p in student.trainable()) < sum(p.numel() for p in student.model.parameters()) / 2
+    assert torch.equal(first(3), first(3))
+    assert not torch.equal(first(3), first(4))
+
+
+def test_a_model_that_is_not_there_is_a_job_error(tmp_path: Path) -> None:
+    with pytest.raises(JobError, match="could not be loaded") as caught:
+        load_student(StudentSpec(model=str(tmp_path / "none")), seed=0, device=CPU)
+    assert caught.value.code == "student_load_failed"
+
+
+def test_a_model_that_caps_its_logits_is_refused_rather_than_trained_wrongly(tmp_path: Path) -> None:
+    folder = write_tiny_model(tmp_path / "capped")
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    config = Gemma2Config(
+        vocab_size=264,
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=16,
+        final_logit_softcapping=0.05,
+    )
+    Gemma2ForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    with pytest.raises(JobError) as caught:
+        load_student(StudentSpec(model=str(folder)), seed=0, device=CPU)
+    assert caught.value.code == "student_unsupported"
