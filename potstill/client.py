@@ -24,6 +24,7 @@ from potstill.contracts.job import (
     Validation,
 )
 from potstill.service.errors import Problem
+from potstill.service.peers import RETRYABLE
 
 M = TypeVar("M", bound=BaseModel)
 PAGE = 500
@@ -112,7 +113,7 @@ class Client:
     def events(self, job_id: str, *, after: str | None = None, patience_seconds: float = 60.0) -> Iterator[Event]:
         """Every event as it comes, until the job has ended; reconnects after the last one seen.
 
-        Raises UnreachableError when the gateway stays away longer than `patience_seconds`.
+        A gateway, or a Redis behind it, that stays away longer than `patience_seconds` raises UnreachableError.
         """
         last, silent_since = after, time.monotonic()
         while True:
@@ -124,7 +125,9 @@ class Client:
                     yield from self.past_events(job_id, after=last)
                     return
                 silent_since = time.monotonic()
-            except (httpx.TransportError, UnreachableError) as error:
+            except (httpx.TransportError, UnreachableError, ApiError) as error:
+                if isinstance(error, ApiError) and error.status not in RETRYABLE:
+                    raise
                 if time.monotonic() - silent_since > patience_seconds:
                     raise UnreachableError(self.url, str(error) or type(error).__name__) from error
             time.sleep(RECONNECT_SECONDS)
