@@ -53,7 +53,7 @@ def _told(error: Exception) -> str:
     if isinstance(error, ApiError) and error.problem.errors:
         lines = [f"\n  {found.field}: {found.message}" for found in error.problem.errors]
         return f"{error.problem.title} ({error.code})" + "".join(lines)
-    return str(error)
+    return error.summary if isinstance(error, SupervisorError) else str(error)
 
 
 def interrupt_on_sigterm() -> None:

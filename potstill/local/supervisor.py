@@ -21,7 +21,12 @@ log = get_logger("supervisor")
 
 
 class SupervisorError(Exception):
-    """A process could not be kept running; the text ends with the last lines of its log."""
+    """A process could not be kept running; the text ends with the last lines of its log, `summary` is one line."""
+
+    def __init__(self, what: str, log_path: Path | None = None, log_tail: str = "") -> None:
+        super().__init__(f"{what}. Its log ({log_path}) ends:\n{log_tail}" if log_path else what)
+        last = log_tail.splitlines()[-1:]
+        self.summary = f"{what}{''.join(f': {line}' for line in last)}" + (f" (log: {log_path})" if log_path else "")
 
 
 @dataclass(frozen=True)
@@ -194,7 +199,7 @@ class Supervisor:
 
     def _give_up(self, process: Supervised, what: str) -> None:
         process.due = float("inf")
-        self._failure = SupervisorError(f"{what}. Its log ({process.log_path}) ends:\n{process.log_tail()}")
+        self._failure = SupervisorError(what, process.log_path, process.log_tail())
 
     def _end(self, process: Supervised) -> None:
         if process.running is None:
