@@ -11,6 +11,7 @@ import msgspec
 from services.verifier.judgement import Judgement
 
 T = TypeVar("T")
+LEAVING = {"recycled": 0, "memory": 3}  # why a worker ends by itself, as its exit code
 _LENGTH = struct.Struct(">I")
 
 

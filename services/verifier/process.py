@@ -13,14 +13,14 @@ from typing import Self
 import msgspec
 
 from potstill.contracts.verification import VerifyItem
-from services.verifier.frames import Hello, Reply, frame, receive
+from services.verifier.frames import LEAVING, Hello, Reply, frame, receive
 from services.verifier.judgement import Judgement
 
 START_SECONDS = 60.0
 # Nothing secret is in a worker's environment. One hash seed makes sympy's orderings, hence verdicts, repeatable.
 PASSED_ON = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "HOME")
 FIXED = {"PYTHONHASHSEED": "0"}
-END_REASONS = {-signal.SIGXCPU: "cpu"}  # by exit code, where no end was ordered or announced
+END_REASONS = {code: reason for reason, code in LEAVING.items()} | {-signal.SIGXCPU: "cpu"}
 
 
 class DeadlineExpiredError(Exception):

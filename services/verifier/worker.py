@@ -10,7 +10,7 @@ import sys
 from typing import BinaryIO
 
 from potstill.contracts.verification import VerifyItem
-from services.verifier.frames import Hello, Reply, frame, receive_blocking
+from services.verifier.frames import LEAVING, Hello, Reply, frame, receive_blocking
 from services.verifier.judgement import Judgement, undetermined
 from services.verifier.kinds import MODULES, Kind, load
 from services.verifier.limits import bind_to_parent, limit_cpu, limit_memory
@@ -70,7 +70,7 @@ def _serve(kinds: dict[str, Kind], replies: BinaryIO, cpu_seconds: int, recycle_
         leaving = broken or ("recycled" if served == recycle_after else "")
         _send(replies, frame(Reply(judgement, leaving)))
         if leaving:
-            return
+            sys.exit(LEAVING[leaving])
 
 
 def _judge(kind: Kind, item: VerifyItem) -> tuple[Judgement, str]:
