@@ -1,0 +1,1 @@
+"""Jobs to run, and what makes their models and data."""
