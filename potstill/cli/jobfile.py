@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from potstill.contracts.advice import advice
 from potstill.contracts.job import JobSpec, Positive, Strict
@@ -30,6 +30,13 @@ class LocalThreads(Strict):
     learner: Positive | None = None
 
 
+class LocalGpuShares(Strict):
+    """Of one GPU's memory, for vLLM; what is left is the learner's."""
+
+    student: float = Field(default=0.35, gt=0, lt=1)
+    teacher: float = Field(default=0.35, gt=0, lt=1)
+
+
 class LocalSection(Strict):
     """How the processes of `potstill run` are started. No part of the job: a deployment has its own settings."""
 
@@ -39,6 +46,7 @@ class LocalSection(Strict):
     max_length: Positive | None = None
     rollout_workers: Positive = 1
     threads: LocalThreads = LocalThreads()
+    gpu_memory: LocalGpuShares = LocalGpuShares()
 
 
 @dataclass(frozen=True)

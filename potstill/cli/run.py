@@ -18,7 +18,7 @@ from potstill.client import ApiError, Client, UnreachableError
 from potstill.contracts.job import Job
 from potstill.contracts.state import JobState
 from potstill.data import DataError, load_problems
-from potstill.local.stack import Stack, StackSpec, TeacherProcess
+from potstill.local.stack import GpuShares, Stack, StackSpec, TeacherProcess
 from potstill.local.supervisor import SupervisorError
 from potstill.local.threads import Threads, usable_cores
 from potstill.service.logs import configure_logging
@@ -88,6 +88,7 @@ def stack_spec(file: JobFile, folder: Path) -> StackSpec:
         max_length=local.max_length,
         rollout_workers=local.rollout_workers,
         threads=threads,
+        gpu=GpuShares(local.gpu_memory.student, local.gpu_memory.teacher),
         data_roots=tuple(dict.fromkeys(data)),
     )
 

@@ -42,6 +42,14 @@ class TeacherProcess:
 
 
 @dataclass(frozen=True)
+class GpuShares:
+    """Of one GPU's memory, for vLLM; the rest is the learner's. Teachers share theirs."""
+
+    student: float = 0.35
+    teacher: float = 0.35
+
+
+@dataclass(frozen=True)
 class StackSpec:
     """What to start. Paths of models and the artifacts root are used as they are given."""
 
@@ -54,6 +62,7 @@ class StackSpec:
     rollout_workers: int = 1
     verifier_workers: int | None = None  # None: the verifier's own choice
     threads: Threads = field(default_factory=lambda: Threads.split(usable_cores(), overlapping=True))
+    gpu: GpuShares = field(default_factory=GpuShares)
     data_roots: tuple[Path, ...] = ()  # folders that data files may lie in, beside the gateway's own
     redis_url: str | None = None  # None: an embedded Valkey under the artifacts root
     env: Mapping[str, str] = field(default_factory=dict)  # of every process
@@ -198,6 +207,7 @@ class Stack:
             "POTSTILL_STUDENT_MODEL": self.spec.student_model,
             "POTSTILL_STUDENT_DTYPE": self.spec.student_dtype,
             "POTSTILL_STUDENT_THREADS": str(self.spec.threads.student),
+            "POTSTILL_STUDENT_GPU_MEMORY_SHARE": f"{self.spec.gpu.student:.3f}",
         }
         if self.spec.max_length is not None:
             own["POTSTILL_STUDENT_MAX_LENGTH"] = str(self.spec.max_length)
@@ -205,12 +215,14 @@ class Stack:
 
     def _teacher_environment(self, name: str) -> dict[str, str]:
         teacher = self.spec.teachers[name.removeprefix("teacher-")]
-        count = max(1, self.spec.threads.teacher // len(set(self._teachers.values())))
+        processes = len(set(self._teachers.values()))
+        count = max(1, self.spec.threads.teacher // processes)
         own = {
             "POTSTILL_TEACHER_ENGINE": teacher.engine or self.spec.engine,
             "POTSTILL_TEACHER_MODEL": teacher.model,
             "POTSTILL_TEACHER_DTYPE": teacher.dtype,
             "POTSTILL_TEACHER_THREADS": str(count),
+            "POTSTILL_TEACHER_GPU_MEMORY_SHARE": f"{self.spec.gpu.teacher / processes:.3f}",
         }
         if self.spec.max_length is not None:
             own["POTSTILL_TEACHER_MAX_LENGTH"] = str(self.spec.max_length)
