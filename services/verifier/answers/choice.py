@@ -10,7 +10,7 @@ _REFERENCE = re.compile(r"\(?([A-J])\)?\.?")
 _STATED = re.compile(r"(?:(?:option|choice)\s+)?(?:\(([A-J])\)|([A-J])(?=[\s).:,]|$))", re.IGNORECASE)
 _PROSE_AFTER_ARTICLE = re.compile(r"\s+[a-z]")
 _LINE = re.compile(r"\(?([A-J])(?:[).:]\s.*|[).:]?$)")
-_MENTION = re.compile(r"\(([A-J])\)|\b(?:[Oo]ption|[Cc]hoice)(?:\s+is)?:?\s+([A-J])\b")
+_MENTION = re.compile(r"\(([A-J])\)|\b(?:[Oo]ption|[Cc]hoice|[Cc]hoose|[Ss]elect|[Pp]ick)(?:\s+is)?:?\s+([A-J])\b")
 
 
 def choice_of(reference: str) -> str | None:

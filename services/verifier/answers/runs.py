@@ -20,6 +20,7 @@ _WITH_UNIT = re.compile(r"([-−]?[$€£¥]?\d[\d,]*(?:\.\d+)?)(?!(?:st|nd|rd|t
 _MATHS = re.compile(r"[\w\s+\-*/^().,=<>!%|{}\[\]\\√∞×÷·−–°$€£¥≤≥±≈]+")
 _LETTERS = re.compile(r"\\?[^\W\d_]+")
 _OPERATORS = "=+-*/^<>≤≥≈×÷·−±"
+_DASHES = ("-", "–", "—")
 _CONTENT = re.compile(r"[\w∞]")
 
 
@@ -95,6 +96,8 @@ def _runs_of(line: list[Word]) -> Iterator[Run]:
             _next_item(items, current)
             continue
         if not _is_maths(line, i) or ":" in word.end:
+            if current and current[-1] in _DASHES:  # `12 - that is all`
+                current.pop()
             yield from close()
             continue
         if word.latex and current and not _is_open(current[-1]):

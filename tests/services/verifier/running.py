@@ -69,7 +69,7 @@ class Verifier:
     def workers(self) -> list[int]:
         """Process ids of the workers that live."""
         listed = Path(f"/proc/{self.process.pid}/task").glob("*/children")
-        pids = [int(pid) for children in listed for pid in children.read_text().split()]
+        pids = [int(pid) for children in listed for pid in children.read_text().split() if is_running(int(pid))]
         self.seen.update(pids)
         return pids
 

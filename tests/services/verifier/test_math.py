@@ -53,6 +53,7 @@ PLAIN_TEXT = [
     (r"\frac{\pi}{2}", "so we get pi/2", RIGHT),
     ("x^2+1", "x^2+1", RIGHT),
     ("1331 and 1728", "The numbers are 1331 and 1728.", RIGHT),
+    ("12", "12 - that is all", RIGHT),
     # A calculation is not its result, and a part of an expression is no number.
     ("49", "42 + 7", WRONG),
     ("49", "42 + 7 =", WRONG),
@@ -124,6 +125,7 @@ WORDS_AND_CHOICES = [
     ("C", r"\boxed{C. 42}", RIGHT),
     ("C", "The correct option is C.", RIGHT),
     ("C", "Let's see. (B) no. (C) yes", RIGHT),
+    ("B", "I choose B.", RIGHT),
     ("C", r"\boxed{D}", WRONG),
     ("A", "A triangle has three sides", WRONG),
     (r"\text{Thursday}", r"\boxed{thursday}", RIGHT),
