@@ -80,7 +80,9 @@ def _train(folder: Path, train: list[tuple[str, str]], heldout: list[tuple[str, 
         raise SystemExit(f"potstill: the small pair did not learn (held-out accuracy {teacher.accuracy:.2f})")
     _save(model, folder / "teacher")
     seconds = time.monotonic() - begun
-    print(f"teacher {teacher.accuracy:.3f}, student {student.accuracy:.3f} on {teacher.n} held-out problems", flush=True)
+    print(
+        f"teacher {teacher.accuracy:.3f}, student {student.accuracy:.3f} on {teacher.n} held-out problems", flush=True
+    )
     return {"teacher": asdict(teacher), "student": asdict(student), "seconds": seconds, "steps": steps, "seed": seed}
 
 

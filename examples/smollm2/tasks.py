@@ -152,9 +152,7 @@ def main() -> None:
     if unknown := set(given.tasks) - set(TASKS):
         parser.error(f"there is no task {', '.join(sorted(unknown))}; there are {', '.join(TASKS)}")
     for name in given.tasks:
-        folder = write_task(
-            TASKS[name], given.out, num_train=given.train, num_heldout=given.heldout, seed=given.seed
-        )
+        folder = write_task(TASKS[name], given.out, num_train=given.train, num_heldout=given.heldout, seed=given.seed)
         print(f"{name}: {given.train} training and {given.heldout} held-out problems in {folder}")
 
 

