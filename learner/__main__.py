@@ -6,6 +6,7 @@ import os
 import signal
 
 import torch
+from transformers.utils.logging import disable_progress_bar
 
 from learner.app import build
 from learner.control import Heartbeat
@@ -16,6 +17,7 @@ from potstill.service.serve import serve_in_thread, settings_or_exit
 
 def main() -> None:
     settings = settings_or_exit(LearnerSettings)
+    disable_progress_bar()  # the log is lines
     _make_deterministic(settings.learner_threads)
     heartbeat = Heartbeat()
     lane = Lane(settings, heartbeat)

@@ -123,6 +123,9 @@ class Lane:
             log.error("job failed", job=record.id, exc_info=error)
             channel.end(JobState.FAILED, error=_described(error))
             return "failed"
+        finally:
+            if trainer is not None:
+                trainer.close()
         return "succeeded"
 
     def _trainer(self, record: JobRecord, channel: JobChannel, control: Control) -> Trainer:

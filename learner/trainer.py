@@ -73,6 +73,7 @@ class Trainer:
         self.inbox = Inbox(
             channel, control, is_settled=self._is_settled, issue=self._issue, reissue_seconds=options.reissue_seconds
         )
+        self.trackers: list[Tracker] = []
         self.stopwatch = report.Stopwatch()
         self.step = 0  # steps that are in the weights
         self.completed = 0  # steps that are published and reported as well
@@ -107,7 +108,7 @@ class Trainer:
             self.checkpoints.load_optimizer(resumed, self.optimizer, self.options.device)
         self.step = self.completed = resumed or 0
         self.ledger.truncate_after(self.step)
-        self.trackers: list[Tracker] = start_trackers(
+        self.trackers = start_trackers(
             self.spec.tracking, RunFacts(self.job_id, self.spec.name, self.folder, self.step)
         )
         self.tickets = TicketWriter(self.job_id, self.spec, train, heldout)
@@ -274,12 +275,15 @@ class Trainer:
         if self.completed == self.step > (steps[-1] if steps else 0):
             self.checkpoints.save(self.step, self.student, self.optimizer)
 
+    def close(self) -> None:
+        """Let the trackers write out what they hold, however the job left this lane."""
+        for tracker in self.trackers:
+            tracker.close()
+
     def _finish(self) -> dict[str, Any]:
         self.control.check()
         final = self.folder / "final"
         write_final(final, self.student, self.facts, self.step)
-        for tracker in self.trackers:
-            tracker.close()
         result: dict[str, Any] = {"checkpoint": str(final.absolute())}
         if self.tickets.heldout:
             heldout = evaluation.compare(self.evaluations.read(0), self.evaluations.read(self.step))
