@@ -143,7 +143,7 @@ def main() -> None:
         "# A teacher that is the student",
         "",
         "The same weights (SmolLM2-135M-Instruct) in both services, samples at temperature 1, everything over HTTP.",
-        "d is the teacher's less the student's log-probability of a sampled token, in nats; the columns are of its size.",
+        "d is the teacher's less the student's log-probability of a sampled token, in nats; shown is its size.",
         "",
         "| engine | dtype | samples | positions | end tokens | mean of d | largest | largest at an end | missing |",
         "|---|---|---|---|---|---|---|---|---|",
