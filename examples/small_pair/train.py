@@ -26,7 +26,7 @@ BATCH = 256
 PEAK_LR = 3e-3
 STUDENT_AT = 0.35  # the student is the first snapshot at least this accurate on held-out problems
 SNAPSHOT_EVERY = 25
-STEPS = 1000
+STEPS = 400
 
 
 @dataclass(frozen=True)
