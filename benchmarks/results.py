@@ -144,7 +144,35 @@ def write(name: str, engine: str, runs: Sequence[Run]) -> None:
         job = RUNS / f"{stem}-seed{r.seed}" / "jobs" / r.summary["job_id"]
         shutil.copy(job / "metrics.jsonl", RESULTS / f"{stem}-seed{r.seed}.metrics.jsonl")
     plot(name, engine, runs, RESULTS / f"{stem}.png")
+    (RESULTS / "README.md").write_text(index(RESULTS))
     print(f"{RESULTS}/{stem}.md")
+
+
+def index(folder: Path) -> str:
+    """The Markdown that lists every result in `folder`: one line each, means over seeds and the range of gains."""
+    lines = []
+    for path in sorted(folder.glob("*-*.json")):
+        document = json.loads(path.read_text())
+        heldout = [each["heldout"] for each in document["runs"]]
+        before, after, gain = (sum(h[key] for h in heldout) / len(heldout) for key in ("before", "after", "gain"))
+        gains = [h["gain"] for h in heldout]
+        lines.append(
+            f"| [{document['name']}]({path.stem}.md) | {document['engine']} | {len(heldout)} "
+            f"| {before:.3f} | {after:.3f} | {gain:+.3f} | {min(gains):+.3f} to {max(gains):+.3f} |"
+        )
+    return "\n".join(
+        [
+            "# Results",
+            "",
+            "Held-out accuracy before and after training, means over seeds; small gains are listed like large ones.",
+            "`python -m benchmarks.results NAME --engine ENGINE` writes a page here, with its numbers and metrics.",
+            "",
+            "| job | engine | seeds | before | after | gain | gains by seed |",
+            "|---|---|---|---|---|---|---|",
+            *lines,
+            "",
+        ]
+    )
 
 
 def _public(summary: dict[str, Any]) -> dict[str, Any]:
