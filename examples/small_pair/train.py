@@ -64,7 +64,7 @@ def _train(folder: Path, train: list[tuple[str, str]], heldout: list[tuple[str, 
         rows = torch.randint(len(inputs), (BATCH,))
         logits = model(input_ids=inputs[rows]).logits
         loss = functional.cross_entropy(logits[:, :-1].reshape(-1, VOCAB_SIZE), labels[rows, 1:].reshape(-1))
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()

@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parents[2] / "examples" / "smollm2"
 LONGEST_RESPONSE = 24  # characters; digits are one token each, so this bounds the tokens as well
 
 
-@pytest.fixture(params=TASKS.values(), ids=TASKS.keys())
+@pytest.fixture(params=list(TASKS.values()), ids=list(TASKS))
 def task(request: pytest.FixtureRequest) -> Task:
     found: Task = request.param
     return found

@@ -84,8 +84,8 @@ def test_the_model_stops_at_the_end_of_its_turn_and_reads_digits_one_by_one(tmp_
     assert model.config.eos_token_id == model.generation_config.eos_token_id == tokenizer.eos_token_id == 2
     assert tokenizer.tokenize("97   5") == ["9", "7", "ĠĠĠ", "5"]
 
-    turns = [{"role": "user", "content": "Say hello in one short sentence."}]
+    turns = [{"role": "user", "content": "What is the capital of France?"}]
     prompt = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_tensors="pt", return_dict=True)
     ids = model.generate(**prompt, max_new_tokens=60, do_sample=False)[0, prompt["input_ids"].shape[1] :].tolist()
     assert ids[-1] == 2
-    assert "hello" in tokenizer.decode(ids).lower()
+    assert "Paris" in tokenizer.decode(ids)
