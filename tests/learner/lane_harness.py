@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -197,14 +197,26 @@ def start_learner(url: str, artifacts: Path, *, name: str = "learner", **environ
 
 
 @contextlib.contextmanager
-def learner(url: str, artifacts: Path, **options: str) -> Any:
+def learner(url: str, artifacts: Path, **options: str) -> Iterator[subprocess.Popen[bytes]]:
     """A learner that is ended with SIGTERM and must obey."""
     process = start_learner(url, artifacts, **options)
     try:
         yield process
-    finally:
         process.terminate()
-        process.wait(timeout=30)
+        assert process.wait(timeout=30) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def exit_of_learner(url: str, artifacts: Path, **options: str) -> int:
+    """Run a learner until it ends by itself, and return how; it never outlives the call."""
+    process = start_learner(url, artifacts, **options)
+    try:
+        return process.wait(timeout=90)
+    finally:
+        process.kill()
+        process.wait()
 
 
 def probe(process: subprocess.Popen[bytes], path: str) -> httpx.Response:

@@ -20,7 +20,7 @@ from potstill.broker import keys
 from potstill.contracts.state import JobState
 from potstill.contracts.ticket import Phase
 from tests.broker.conftest import SERVERS, QueueServer
-from tests.learner.lane_harness import TinyRollout, Workplace, learner, probe, start_learner, tiny_job
+from tests.learner.lane_harness import TinyRollout, Workplace, exit_of_learner, learner, probe, tiny_job
 
 JOB = "job_tiny"
 
@@ -162,8 +162,7 @@ def test_a_learner_killed_at_every_failpoint_ends_with_the_same_weights(
     artifacts = tmp_path / "artifacts"
     armed = {"POTSTILL_FAILPOINTS": ",".join(f"{place}={tmp_path / place}" for place in KILLS)}
     for place in KILLS:
-        killed = start_learner(workplace.url, artifacts, **armed)
-        assert killed.wait(timeout=90) == -signal.SIGKILL
+        assert exit_of_learner(workplace.url, artifacts, **armed) == -signal.SIGKILL
         assert (tmp_path / place).exists()
     with learner(workplace.url, artifacts, **armed):
         assert workplace.wait_for_end(JOB).state is JobState.SUCCEEDED
@@ -214,10 +213,8 @@ def test_a_lane_asked_to_end_hands_its_job_to_another_at_once(
     artifacts = tmp_path / "artifacts"
     workplace.submit(JOB, tiny_job(tmp_path, student_folder, teacher_folder))
     long_lease = {"POTSTILL_LEARNER_LEASE_SECONDS": "600"}
-    first = start_learner(workplace.url, artifacts, name="one", **long_lease)
-    workplace.wait(JOB, lambda record: record.step >= 2)
-    first.terminate()
-    assert first.wait(timeout=30) == 0
+    with learner(workplace.url, artifacts, name="one", **long_lease):
+        workplace.wait(JOB, lambda record: record.step >= 2)
     assert workplace.job(JOB).state in (JobState.QUEUED, JobState.SUCCEEDED)
     with learner(workplace.url, artifacts, name="two", **long_lease):
         assert workplace.wait_for_end(JOB).state is JobState.SUCCEEDED
@@ -311,8 +308,7 @@ def test_an_adapter_job_is_killed_and_resumed_and_leaves_an_adapter(
     workplace.submit(JOB, spec)
     artifacts = tmp_path / "artifacts"
     killed = {"POTSTILL_FAILPOINTS": f"learner.after_step@3={tmp_path / 'marker'}"}
-    first = start_learner(workplace.url, artifacts, **killed)
-    assert first.wait(timeout=90) == -signal.SIGKILL
+    assert exit_of_learner(workplace.url, artifacts, **killed) == -signal.SIGKILL
     with learner(workplace.url, artifacts):
         assert workplace.wait_for_end(JOB).state is JobState.SUCCEEDED
     job = artifacts / "jobs" / JOB
