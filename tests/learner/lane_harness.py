@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import json
 import os
@@ -23,7 +24,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from potstill.broker import Broker
 from potstill.broker.jobs import JobRecord, JobStore
-from potstill.broker.tickets import Delivery, TicketQueue
+from potstill.broker.tickets import TicketQueue
 from potstill.contracts.arrays import LogProbs, TokenIds
 from potstill.contracts.generation import FinishReason
 from potstill.contracts.job import JobSpec
@@ -111,7 +112,8 @@ class Workplace:
         self.url, self.rollout = url, rollout
         self.holding = threading.Event()  # set: take no tickets
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._work()), daemon=True)
+        self._ended = concurrent.futures.Future[None]()
+        self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Workplace:
         self._thread.start()
@@ -120,23 +122,31 @@ class Workplace:
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
         self._thread.join()
+        self._ended.result()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._work())
+        except BaseException as error:  # noqa: BLE001 - raised again in the test's own thread
+            self._ended.set_exception(error)
+        else:
+            self._ended.set_result(None)
 
     async def _work(self) -> None:
         torch.set_num_threads(1)
         broker = Broker.connect(self.url, patient=True)
         queue = TicketQueue(broker, LANE)
-        held: list[Delivery] = []
         while not self._stopping.is_set():
             if self.holding.is_set():
                 await asyncio.sleep(0.02)
                 continue
-            held = held or await queue.take("tiny", 4, block=50)
+            # A delivery whose answer died with the server is this worker's own and comes back by its age only.
+            held = await queue.take("tiny", 4, block=50) or await queue.claim_idle("tiny", 2.0, 4)
             for delivery in held:
                 if await queue.is_open(delivery.ticket.id):
                     await queue.complete(delivery, self.rollout.group(delivery.ticket))
                 else:
                     await queue.drop(delivery)
-            held = []
         await broker.close()
 
     def store(self, call: Callable[[JobStore, Broker], Any]) -> Any:
@@ -165,6 +175,7 @@ class Workplace:
     def wait(self, job_id: str, until: Callable[[JobRecord], bool], seconds: float = 90.0) -> JobRecord:
         deadline = time.monotonic() + seconds
         while not until(record := self.job(job_id)):
+            assert not self._ended.done(), f"the worker ended: {self._ended.exception()!r}"
             assert time.monotonic() < deadline, f"still {record}"
             time.sleep(0.05)
         return record

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -222,7 +223,9 @@ def test_a_lane_asked_to_end_hands_its_job_to_another_at_once(
 
 
 @pytest.mark.slow
-def test_groups_that_the_queue_lost_are_sampled_again(
+@pytest.mark.parametrize("lease_seconds", ["600", "1"], ids=["lease outlives it", "lease is lost with it"])
+def test_a_queue_server_that_comes_back_with_older_data_changes_nothing(
+    lease_seconds: str,
     undisturbed: Any,
     workplace: Workplace,
     server: QueueServer,
@@ -230,20 +233,18 @@ def test_groups_that_the_queue_lost_are_sampled_again(
     student_folder: Path,
     teacher_folder: Path,
 ) -> None:
-    async def lose(_store: Any, broker: Any) -> None:
-        for step in (2, 3, 4):
-            await broker.redis.delete(keys.step_states(JOB, Phase.TRAIN, step))
-        await broker.redis.delete(keys.trajectories(JOB), keys.tickets("default"))
-
-    artifacts = tmp_path / "artifacts"
+    artifacts, older = tmp_path / "artifacts", tmp_path / "older"
     workplace.submit(JOB, tiny_job(tmp_path, student_folder, teacher_folder))
-    with learner(workplace.url, artifacts):
+    with learner(workplace.url, artifacts, POTSTILL_LEARNER_LEASE_SECONDS=lease_seconds):
         workplace.wait(JOB, lambda record: record.step >= 1)
-        workplace.holding.set()
-        workplace.store(lose)
         server.kill()
+        shutil.copytree(server.folder, older)
         server.start()
-        workplace.holding.clear()
+        workplace.wait(JOB, lambda record: record.step >= 3)
+        server.kill()
+        shutil.rmtree(server.folder)
+        older.rename(server.folder)
+        server.start()
         assert workplace.wait_for_end(JOB).state is JobState.SUCCEEDED
     assert_same_outcome(artifacts / "jobs" / JOB, undisturbed[0])
 
