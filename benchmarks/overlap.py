@@ -17,7 +17,7 @@ from benchmarks.machine import machine_facts
 from benchmarks.results import RESULTS, RUNS
 
 JOB = "examples/smollm2/demo.yaml"
-STEPS, WARM_UP = 10, 3
+STEPS, WARM_UP = 7, 2
 LEARNING = ("seconds_forward", "seconds_backward", "seconds_optimizer", "seconds_publish", "seconds_checkpoint")
 
 
