@@ -11,6 +11,7 @@ from typing import Any
 
 from potstill.broker import keys, scripts
 from potstill.broker.connection import BLOCK_MILLISECONDS, Broker, BrokerError, stream_entries
+from potstill.broker.trajectories import TrajectoryStream
 from potstill.contracts.job import Event
 from potstill.contracts.state import JobState
 
@@ -67,6 +68,7 @@ class JobStore:
     """All jobs."""
 
     def __init__(self, broker: Broker) -> None:
+        self._broker = broker
         self._redis = broker.redis
         self._create = self._redis.register_script(scripts.CREATE)
         self._command = self._redis.register_script(scripts.COMMAND)
@@ -128,6 +130,8 @@ class JobStore:
             raise JobNotFoundError(f"there is no job {job_id}")
         if outcome == "illegal":
             raise IllegalTransitionError(JobState(state), verb)
+        if state == JobState.CANCELLED:
+            await TrajectoryStream(self._broker, job_id).discard()  # no lane is left to do it
         return JobState(state)
 
     async def claim(self, lane: str, owner: str, incarnation: str, lease_seconds: float) -> JobRecord | None:

@@ -13,8 +13,10 @@ from potstill.broker.jobs import (
     JobStore,
     LeaseLostError,
 )
+from potstill.broker.tickets import TicketQueue
 from potstill.contracts.job import Event
 from potstill.contracts.state import JobState
+from tests.broker.messages import ticket
 
 SPEC = {"name": "a"}
 
@@ -103,6 +105,17 @@ async def test_cancel_needs_no_lane_when_none_holds_the_job(broker: Broker) -> N
     with pytest.raises(IllegalTransitionError):
         await jobs.command("job_a", "resume")
     assert await jobs.claim("default", "learner-0", "1", 30) is None
+
+
+async def test_cancelling_a_paused_job_leaves_no_tickets(broker: Broker) -> None:
+    jobs = JobStore(broker)
+    await jobs.create("job_a", SPEC)
+    await jobs.command("job_a", "pause")
+    queue = TicketQueue(broker, "default")
+    await queue.issue([ticket(1, 0)])
+    assert await jobs.command("job_a", "cancel") is JobState.CANCELLED
+    (delivery,) = await queue.take("w0", 1)
+    assert not await queue.is_open(delivery.ticket.id)
 
 
 async def test_a_cancel_outlives_the_lane_that_should_obey_it(broker: Broker) -> None:
