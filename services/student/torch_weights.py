@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from services.student.float32_head import with_float32_head
 from services.student.policy import PolicyFolder, PolicyKind
 from services.student.slot_decoder import ATTENTION
 from services.student.weight_files import WeightsRejectedError, read_shapes, require_same_tensors
@@ -47,7 +48,7 @@ class TorchWeights:
 
     def _initial_model(self) -> PreTrainedModel:
         model = AutoModelForCausalLM.from_pretrained(self._folder, dtype=self._dtype, attn_implementation=ATTENTION)
-        return model.to(self._device).eval().requires_grad_(False)
+        return with_float32_head(model.to(self._device).eval().requires_grad_(False))
 
     def _load_full(self, policy: PolicyFolder) -> None:
         tied = getattr(self.model, "all_tied_weights_keys", {})

@@ -192,6 +192,7 @@ class VllmEngine:
                 model=str(self._folder),
                 skip_tokenizer_init=True,
                 dtype=settings.student_dtype,
+                hf_overrides={"head_dtype": "float32"},  # bfloat16 logits are an eighth apart at 16 and more
                 max_model_len=model.max_length,
                 max_num_seqs=settings.student_slots,
                 max_logprobs=max(1, settings.student_max_top_k),

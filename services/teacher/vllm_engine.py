@@ -159,6 +159,7 @@ class VllmEngine:
             model=model_id(self._settings),
             revision=self._settings.teacher_revision,
             dtype=self._settings.teacher_dtype,
+            hf_overrides={"head_dtype": "float32"},  # bfloat16 logits are an eighth apart at 16 and more
             max_model_len=max_model_len,
             max_num_batched_tokens=STEP_TOKENS,
             enable_chunked_prefill=True,
