@@ -21,6 +21,7 @@ from benchmarks.machine import machine_facts
 
 RUNS = Path("artifacts/results")
 RESULTS = Path("docs/results")
+OTHERS = {"agreement.md": "a teacher that is the student", "overlap.md": "overlap of rollout and learning"}
 
 
 @dataclass(frozen=True)
@@ -170,6 +171,10 @@ def index(folder: Path) -> str:
             "| job | engine | seeds | before | after | gain | gains by seed |",
             "|---|---|---|---|---|---|---|",
             *lines,
+            "",
+            "Beside them:",
+            "",
+            *(f"- [{title}]({name})" for name, title in OTHERS.items() if (folder / name).exists()),
             "",
         ]
     )
