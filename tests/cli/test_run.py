@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -44,8 +45,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "potstill.cli.main", "run", str(folder / "job.yaml"), *arguments]
+    # Where the tests themselves run in the background of a shell, Ctrl-C is ignored, and children inherit that.
+    hears_ctrl_c = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     return subprocess.Popen(
-        command, cwd=folder, env=os.environ | {"PYTHONPATH": str(Path.cwd())}, text=True,
+        command, cwd=folder, preexec_fn=hears_ctrl_c, env=os.environ | {"PYTHONPATH": str(Path.cwd())}, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 
