@@ -101,5 +101,5 @@ def _require_pair_fits(
         raise WeightsRejectedError(
             f"{path}: {module} has rank {rank}; ranks are 1 … {max_rank} (POTSTILL_STUDENT_MAX_LORA_RANK)"
         )
-    if pair.get("A") != (rank, matrix[1]) or pair.get("B") != (matrix[0], rank):
+    if (*pair.get("B", ())[:1], *pair.get("A", ())[1:]) != matrix or pair["B"][1:] != (rank,):
         raise WeightsRejectedError(f"{path}: {module} has shapes {pair}, which do not fit a {matrix} matrix")

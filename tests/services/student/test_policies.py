@@ -140,6 +140,18 @@ def test_a_policy_that_cannot_be_loaded_leaves_the_old_one_serving(
     assert student.sample(bad).policy_version == 2
 
 
+def test_weights_that_give_no_numbers_are_an_error_and_leave_no_trace(student: RunningStudent) -> None:
+    before = student.sample(publish(student.artifacts, 1, seed=11))
+    broken = publish(student.artifacts, 2, seed=22)
+    weights = policy_folder(broken) / "model.safetensors"
+    tensors = load_file(weights)
+    tensors["model.norm.weight"][:] = float("nan")
+    save_file(tensors, weights)
+    assert student.refusal(broken)[:2] == (500, "non_finite_logits")
+    after = student.sample(publish(student.artifacts, 3, seed=11))
+    assert before.logprobs.tobytes() == after.logprobs.tobytes()
+
+
 def test_adapters_follow_each_other(student: RunningStudent, tiny_model: Path) -> None:
     for version in (1, 2, 3):
         policy = publish_adapter(student.artifacts, tiny_model, version)
