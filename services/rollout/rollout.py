@@ -98,7 +98,7 @@ async def _score(ticket: Ticket, renderer: Renderer, samples: tuple[Sample, ...]
         return Scores([None] * len(samples), 0.0)
     teacher = peers.teachers.get(ticket.teacher)
     if teacher is None:
-        raise TicketError(f"this worker knows no teacher {ticket.teacher} (POSTTILL_TEACHERS)")
+        raise TicketError(f"this worker knows no teacher {ticket.teacher} (POTSTILL_TEACHERS)")
     prompt = renderer.teacher_prompt(ticket.teacher, ticket.problem)
     request = ScoreRequest(
         sequences=tuple(Sequence(prompt, sample.token_ids) for sample in samples),
