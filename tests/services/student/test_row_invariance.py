@@ -11,7 +11,8 @@ class Drifting(torch.nn.Linear):
     """Rounds by the number of rows, as a library does that picks its kernel by shape."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        return super().forward(input) + (1e-6 if input.shape[0] < 4 else 0.0)
+        # No matrix product: whether one keeps its bits is this machine's affair, and not what is tested here.
+        return input + (1.0 if input.shape[0] < 4 else 0.0)
 
 
 def test_row_counts_that_change_bits_are_left_out() -> None:
