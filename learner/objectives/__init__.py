@@ -18,22 +18,11 @@ from learner.objectives.gate import GATES, Gate
 from learner.objectives.importance import RATIOS, Ratio
 from learner.objectives.loss import clipped_policy_gradient
 from learner.objectives.signal import TokenLogprobs, opd
-from potstill.contracts.job import ObjectiveSpec
+from potstill.contracts.objective import ObjectiveSpec, ResolvedObjective
+from potstill.contracts.objective import resolve as resolve_spec
 
 SIGNALS: dict[str, Callable[[TokenLogprobs], Tensor]] = {"opd": opd}
 AGGREGATIONS = {"token_mean": token_mean}
-
-
-@dataclass(frozen=True)
-class Parts:
-    signal: str
-    gate: str
-
-
-PRESETS = {
-    "opd": Parts(signal="opd", gate="off"),
-    "opdvr": Parts(signal="opd", gate="correctness"),
-}
 
 
 @dataclass(frozen=True)
@@ -51,7 +40,7 @@ class TokenTerms:
 class Objective:
     """A resolved objective."""
 
-    spec: ObjectiveSpec
+    spec: ResolvedObjective
     signal: Callable[[TokenLogprobs], Tensor]
     gate: Gate
     importance: Ratio
@@ -98,11 +87,11 @@ class Objective:
 
 def resolve(spec: ObjectiveSpec) -> Objective:
     """The preset with the parts that the spec overrides."""
-    parts = PRESETS[spec.preset]
+    resolved = resolve_spec(spec)
     return Objective(
-        spec=spec,
-        signal=SIGNALS[spec.signal or parts.signal],
-        gate=GATES[spec.gate or parts.gate],
+        spec=resolved,
+        signal=SIGNALS[resolved.signal],
+        gate=GATES[resolved.gate],
         importance=RATIOS[spec.importance],
         aggregate=AGGREGATIONS[spec.aggregation],
     )

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from potstill.contracts.objective import EXTRAPOLATION, ObjectiveSpec, ResolvedObjective, resolve
 from potstill.contracts.state import JobState
 
 Positive = Annotated[int, Field(gt=0)]
@@ -61,8 +62,12 @@ class TeacherSpec(Strict):
     model: str = Field(min_length=1)
     context: TeacherContext = PlainContext()
     temperature: float = Field(default=1.0, gt=0)
-    lambda_: float = Field(default=1.0, alias="lambda", description="Reward scale; only 1 until `gopd` is available.")
-    reference: str | None = None
+    lambda_: float | None = Field(
+        default=None, ge=0, alias="lambda", description="Reward scale of `gopd`; left out it is 1.25 for it, else 1."
+    )
+    reference: str | None = Field(
+        default=None, description="Whose values R are: another name in `teachers`, or `base`, the model under the LoRA."
+    )
 
 
 class DataSpec(Strict):
@@ -73,21 +78,6 @@ class DataSpec(Strict):
     reference_column: str = "answer"
     solution_column: str = "solution"
     kind: str = Field(default="math", description="Verifier kind of rows that have no `kind` of their own.")
-
-
-class ObjectiveSpec(Strict):
-    """A preset, with any part overridden. See docs/algorithms.md."""
-
-    preset: Literal["opd", "opdvr"] = "opd"
-    signal: Literal["opd"] | None = None
-    gate: Literal["off", "correctness"] | None = None
-    threshold: float = Field(default=0.0, description="A sample is correct when its score is above this.")
-    clip_low: float = Field(default=0.2, ge=0)
-    clip_high: float = Field(default=0.2, ge=0)
-    dual_clip: float = Field(default=3.0, gt=1)
-    importance: Literal["off", "token", "sequence"] = "token"
-    importance_cap: float = Field(default=5.0, gt=0)
-    aggregation: Literal["token_mean"] = "token_mean"
 
 
 class SamplingSpec(Strict):
@@ -135,17 +125,52 @@ class JobSpec(Strict):
     eval: EvalSpec = EvalSpec()
     tracking: list[Literal["tensorboard", "wandb"]] = Field(default_factory=list)
 
+    @property
+    def resolved_objective(self) -> ResolvedObjective:
+        return resolve(self.objective)
+
+    def reward_scale(self, teacher: str) -> float:
+        """λ of one teacher."""
+        stated = self.teachers[teacher].lambda_
+        if stated is not None:
+            return stated
+        return EXTRAPOLATION if self.resolved_objective.signal == "gopd" else 1.0
+
+    def asks_reference(self, teacher: str) -> bool:
+        """Whether samples of this teacher need R. At λ = 1 `gopd` is `opd` and does not."""
+        objective = self.resolved_objective
+        scaled = objective.signal == "gopd" and self.reward_scale(teacher) != 1.0
+        return scaled or objective.reference_kl != "off"
+
     @model_validator(mode="after")
-    def _only_what_the_objective_uses(self) -> JobSpec:
+    def _teachers_fit_the_objective(self) -> JobSpec:
+        objective = self.resolved_objective
+        if objective.loss == "divergence" and objective.signal != "opd":
+            raise ValueError("objective: a divergence compares distributions and has no signal; leave `signal` out")
         for name, teacher in self.teachers.items():
-            if teacher.lambda_ != 1.0 or teacher.reference is not None:
-                raise ValueError(f"teachers.{name}: lambda and reference need a signal that uses them; `opd` does not")
+            where = f"teachers.{name}"
+            if teacher.lambda_ not in (None, 1.0) and objective.signal != "gopd":
+                raise ValueError(f"{where}.lambda is {teacher.lambda_}, which only the signal `gopd` uses")
             if teacher.temperature != self.sampling.temperature:
                 raise ValueError(
-                    f"teachers.{name}.temperature is {teacher.temperature} but sampling.temperature is "
+                    f"{where}.temperature is {teacher.temperature} but sampling.temperature is "
                     f"{self.sampling.temperature}: the signal compares both at one temperature; make them equal"
                 )
+            self._check_reference(name, teacher)
         return self
+
+    def _check_reference(self, name: str, teacher: TeacherSpec) -> None:
+        where, reference = f"teachers.{name}.reference", teacher.reference
+        if reference is None:
+            is_only_a_reference = any(other.reference == name for other in self.teachers.values())
+            if self.asks_reference(name) and not is_only_a_reference:
+                raise ValueError(f"{where} is needed by the objective: name another teacher, or `base` with a LoRA")
+        elif reference == "base":
+            if self.student.lora is None:
+                raise ValueError(f"{where}: `base` is the model under a LoRA, and this job trains full weights")
+        elif reference not in self.teachers or reference == name:
+            known = ", ".join(sorted(set(self.teachers) - {name})) or "none"
+            raise ValueError(f"{where} is {reference!r}: name another teacher (there are: {known}), or `base`")
 
 
 class Progress(BaseModel):

@@ -22,6 +22,9 @@ class Trajectory(msgspec.Struct, frozen=True):
     score: float | None  # None: could not be verified
     teacher_logprobs: LogProbs | None = None  # [T], T; None in eval groups
     reference_logprobs: LogProbs | None = None  # [T], R; None where the objective has no reference
+    candidate_ids: TokenIds | None = None  # [T, K]; -1 where a position has fewer
+    candidate_teacher_logprobs: LogProbs | None = None  # [T, K], NaN where there is no candidate or no value
+    answer: str | None = None  # what the verifier took for the answer, in a form that equal answers share
 
 
 class Timings(msgspec.Struct, frozen=True):

@@ -32,7 +32,7 @@ def test_the_smallest_spec_has_defaults_that_work() -> None:
         (("sampling", "temperature"), 0, "greater than 0"),
         (("sampling", "temperature"), 0.7, "make them equal"),
         (("teachers",), {}, "at least 1"),
-        (("teachers", "maths", "lambda"), 1.25, "does not"),
+        (("teachers", "maths", "lambda"), 1.25, "only the signal `gopd`"),
         (("teachers", "maths", "context"), {"kind": "telepathy"}, "telepathy"),
         (("name",), "../up", "pattern"),
     ],

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from learner.batch import step_batch
 from learner.objectives import resolve
-from potstill.contracts.job import ObjectiveSpec
+from potstill.contracts.objective import ObjectiveSpec
 from tests.learner.groups import group, random_groups, sample
 
 OPD = resolve(ObjectiveSpec())

@@ -11,7 +11,8 @@ from learner.batch import step_batch
 from learner.errors import JobError
 from learner.model import Student, load_student, response_logprobs
 from learner.objectives import resolve
-from potstill.contracts.job import LoraSpec, ObjectiveSpec, StudentSpec
+from potstill.contracts.job import LoraSpec, StudentSpec
+from potstill.contracts.objective import ObjectiveSpec
 from tests.learner.groups import group, random_groups, sample
 from tests.tiny_model import write_tiny_model
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from learner.objectives import resolve
 from learner.objectives.signal import TokenLogprobs
-from potstill.contracts.job import ObjectiveSpec
+from potstill.contracts.objective import ObjectiveSpec
 
 VOCAB, LENGTH = 3, 2
 

@@ -12,7 +12,7 @@ from learner.model import Student
 from learner.objectives import resolve
 from learner.report import Stopwatch
 from learner.update import accumulate_gradients
-from potstill.contracts.job import ObjectiveSpec
+from potstill.contracts.objective import ObjectiveSpec
 from potstill.contracts.trajectory import TrajectoryGroup
 from tests.learner import dense
 from tests.learner.groups import random_groups

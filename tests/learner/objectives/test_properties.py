@@ -21,7 +21,7 @@ from learner.objectives.loss import clipped_policy_gradient
 from learner.report import Stopwatch
 from learner.update import accumulate_gradients
 from potstill.contracts.arrays import LogProbs, TokenIds
-from potstill.contracts.job import ObjectiveSpec
+from potstill.contracts.objective import ObjectiveSpec
 from potstill.contracts.trajectory import Trajectory, TrajectoryGroup
 from tests.learner.groups import group, random_groups, sample
 from tests.learner.objectives.test_goldens import gradient
