@@ -44,6 +44,7 @@ class LocalSection(Strict):
     student_dtype: Literal["float32", "bfloat16"] | None = None  # None: what the learner computes in
     teacher_dtype: Literal["float32", "bfloat16"] = "bfloat16"
     max_length: Positive | None = None
+    student_slots: Positive | None = None  # None: the student's own choice
     rollout_workers: Positive = 1
     threads: LocalThreads = LocalThreads()
     gpu_memory: LocalGpuShares = LocalGpuShares()

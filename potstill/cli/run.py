@@ -86,6 +86,7 @@ def stack_spec(file: JobFile, folder: Path) -> StackSpec:
         engine=local.engine,
         student_dtype=local.student_dtype or job.student.dtype,
         max_length=local.max_length,
+        student_slots=local.student_slots,
         rollout_workers=local.rollout_workers,
         threads=threads,
         gpu=GpuShares(local.gpu_memory.student, local.gpu_memory.teacher),

@@ -59,6 +59,7 @@ class StackSpec:
     engine: Engine = "torch"
     student_dtype: str = "float32"
     max_length: int | None = None  # prompt and response together; None: what each model was made for
+    student_slots: int | None = None  # samples at the same time; None: the student's own choice
     rollout_workers: int = 1
     verifier_workers: int | None = None  # None: the verifier's own choice
     threads: Threads = field(default_factory=lambda: Threads.split(usable_cores(), overlapping=True))
@@ -211,6 +212,8 @@ class Stack:
         }
         if self.spec.max_length is not None:
             own["POTSTILL_STUDENT_MAX_LENGTH"] = str(self.spec.max_length)
+        if self.spec.student_slots is not None:
+            own["POTSTILL_STUDENT_SLOTS"] = str(self.spec.student_slots)
         return own | thread_environment(self.spec.threads.student)
 
     def _teacher_environment(self, name: str) -> dict[str, str]:

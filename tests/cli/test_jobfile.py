@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from potstill.cli.jobfile import JobFileError, LocalSection, load_job
+from potstill.cli.run import stack_spec
 
 JOB = """
 name: demo
@@ -80,6 +81,10 @@ class TestLocalSection:
 
     def test_overrides_reach_it(self, job: Path) -> None:
         assert load_job(job, ["local.threads.student=2"]).local.threads.student == 2
+
+    def test_it_says_how_many_samples_the_student_generates_at_once(self, job: Path, tmp_path: Path) -> None:
+        assert stack_spec(load_job(job, ["local.student_slots=96"]), tmp_path).student_slots == 96
+        assert stack_spec(load_job(job), tmp_path).student_slots is None
 
     @pytest.mark.parametrize("section", ["{egine: vllm}", "{threads: {verifier: 1}}", "{engine: jax}", "[]x"])
     def test_what_it_does_not_have_is_refused(self, job: Path, section: str) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 
@@ -42,6 +43,7 @@ def spec_of(models: Path, artifacts: Path, **changes: Any) -> StackSpec:
         "student_model": str(models / "student"),
         "teachers": {"maths": teacher, "words": teacher},
         "threads": Threads(1, 1, 1),
+        "student_slots": 6,
         "restarts": RestartPolicy(max_deaths=100),
         # A tiny job should not wait half a minute for the lease of a worker that was killed.
         "env": {"POTSTILL_ROLLOUT_LEASE_SECONDS": "3", "POTSTILL_LEARNER_LEASE_SECONDS": "5"},
@@ -111,6 +113,12 @@ def test_a_job_goes_through_and_leaves_a_checkpoint(stack: Stack, client: Client
 def test_names_with_the_same_model_share_one_process(stack: Stack) -> None:
     assert stack.process("teacher-maths").pid == stack.process("teacher-words").pid
     assert stack.names == ("valkey", "student", "teacher-maths", "verifier", "gateway", "rollout-0", "learner")
+
+
+def test_the_student_generates_as_many_samples_at_once_as_the_stack_says(stack: Stack) -> None:
+    headers = {"Authorization": f"Bearer {stack.token}"}
+    said = httpx.get(f"{stack._url('student')}/v1/capabilities", headers=headers).json()
+    assert said["limits"]["slots"] == 6
 
 
 @pytest.mark.parametrize("name", ["student", "teacher-maths", "verifier", "rollout-0", "gateway", "valkey", "learner"])
