@@ -2,10 +2,11 @@
 ENGINE ?= torch
 SEED ?= 0
 OUT ?= artifacts/demo
+VARIANT ?= cpu
 PYTEST ?=
 PY := .venv/bin/python
 
-.PHONY: help demo pair test test-fast lint format lock results clean
+.PHONY: help demo pair test test-fast test-ship images lint format lock results clean
 
 help: ## What there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -27,6 +28,13 @@ test: ## Every test, on real parts
 test-fast: ## The tests that take seconds
 	@deploy/setup.sh demo dev
 	@$(PY) -m pytest -m "not slow and not vllm" $(PYTEST)
+
+test-ship: ## The tests of images, Compose file and Helm chart
+	@deploy/setup.sh demo dev
+	@$(PY) -m pytest tests/ship $(PYTEST)
+
+images: ## Build the images with docker, podman or buildah; VARIANT=cuda for GPUs, PREFIX=registry/folder
+	@deploy/docker/build.sh $(VARIANT)
 
 lint: ## Formatting, lint and strict types
 	@deploy/setup.sh demo dev
