@@ -6,7 +6,7 @@ VARIANT ?= cpu
 PYTEST ?=
 PY := .venv/bin/python
 
-.PHONY: help demo pair test test-fast test-ship images lint format lock results clean
+.PHONY: help demo pair test test-fast test-ship golden chart images lint format lock results clean
 
 help: ## What there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -32,6 +32,12 @@ test-fast: ## The tests that take seconds
 test-ship: ## The tests of images, Compose file and Helm chart
 	@deploy/setup.sh demo dev
 	@$(PY) -m pytest tests/ship $(PYTEST)
+
+golden: chart ## Write the golden renders of the Helm chart again
+	@$(PY) -m tests.ship.write_golden
+
+chart: ## Copy rules and dashboards into the Helm chart, and write its table of values
+	@$(PY) -m k8s.sync
 
 images: ## Build the images with docker, podman or buildah; VARIANT=cuda for GPUs, PREFIX=registry/folder
 	@deploy/docker/build.sh $(VARIANT)

@@ -1,0 +1,53 @@
+{{/* What a schema cannot say, refused with what to do. Included by a template that is always rendered. */}}
+{{- define "potstill.checks" -}}
+{{- $v := .Values -}}
+{{- if not $v.secret.existing -}}
+{{- fail "secret.existing is empty: make a Secret and name it. kubectl create secret generic potstill --from-literal=token=$(openssl rand -hex 32) --from-literal=valkey-password=$(openssl rand -hex 32)" -}}
+{{- end -}}
+{{- if not $v.student.model -}}
+{{- fail "student.model is empty: set the folder or hub id that jobs name as student.model" -}}
+{{- end -}}
+{{- if not $v.teachers -}}
+{{- fail "teachers is empty: name at least one, for example --set teachers.maths.model=HuggingFaceTB/SmolLM2-1.7B-Instruct" -}}
+{{- end -}}
+{{- $seen := dict -}}
+{{- range $lane := $v.lanes -}}
+{{- if hasKey $seen $lane.name -}}
+{{- fail (printf "two lanes are called %s: give each its own name" $lane.name) -}}
+{{- end -}}
+{{- $_ := set $seen $lane.name true -}}
+{{- $learners := (($lane.learner).replicas) | default 1 -}}
+{{- if gt (int $learners) 1 -}}
+{{- fail (printf "lane %s asks for %d learners, and a lane has one, which is one process: for more jobs at a time add entries to lanes" $lane.name (int $learners)) -}}
+{{- end -}}
+{{- end -}}
+{{- if gt (int $v.learner.gpus) 1 -}}
+{{- fail (printf "learner.gpus is %d, and a learner is one process on one GPU: set it to 1 (more lanes use more GPUs)" (int $v.learner.gpus)) -}}
+{{- end -}}
+{{- range $name, $given := $v.teachers -}}
+{{- if not $given.model -}}
+{{- fail (printf "teachers.%s.model is empty: set the folder or hub id that jobs name" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- if not $v.models.hub -}}
+{{- if not $v.models.existingClaim -}}
+{{- fail "models.hub is off and models.existingClaim is empty: there is nowhere to take models from. Name a claim that holds them" -}}
+{{- end -}}
+{{- $models := dict "student.model" $v.student.model -}}
+{{- range $name, $given := $v.teachers }}{{- $_ := set $models (printf "teachers.%s.model" $name) $given.model }}{{ end -}}
+{{- range $what, $model := $models -}}
+{{- if not (hasPrefix "/" $model) -}}
+{{- fail (printf "%s is %s, and models.hub is off: name a folder below /models, or turn models.hub on" $what $model) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and (eq $v.autoscaling.verifier.mode "keda") (not $v.autoscaling.prometheusUrl) -}}
+{{- fail "autoscaling.verifier.mode is keda, and autoscaling.prometheusUrl is empty: KEDA asks Prometheus for the verifier's queue" -}}
+{{- end -}}
+{{- range $kind := list "rollout" "verifier" -}}
+{{- $auto := get $v.autoscaling $kind -}}
+{{- if gt (int $auto.minReplicas) (int $auto.maxReplicas) -}}
+{{- fail (printf "autoscaling.%s: minReplicas %d is more than maxReplicas %d" $kind (int $auto.minReplicas) (int $auto.maxReplicas)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
