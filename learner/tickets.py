@@ -61,13 +61,8 @@ class TicketWriter:
             policy,
             n=self.spec.sampling.n,
             temperature=self.spec.sampling.temperature,
-            teacher=problem.teacher or self._only_teacher(),
+            teacher=problem.teacher or self.spec.default_teacher,
         )
-
-    def _only_teacher(self) -> str:
-        """A row without a teacher is accepted where there is one only."""
-        (name,) = self.spec.teachers
-        return name
 
     @property
     def num_heldout(self) -> int:
@@ -98,7 +93,7 @@ class TicketWriter:
             n=n,
             seed=derived_seed(self.spec.seed, name.phase, name.step, name.slot),
             policy=policy,
-            sampling=Sampling(temperature, self.spec.sampling.max_tokens),
+            sampling=Sampling(temperature, self.spec.sampling.max_tokens, tuple(self.spec.sampling.stop_token_ids)),
             teacher=teacher,
             issued_at=time.time(),
         )
@@ -107,7 +102,7 @@ class TicketWriter:
 def check_teachers(spec: JobSpec, problems: Sequence[Problem]) -> str | None:
     """What is wrong with the rows' teachers, as one sentence; None when nothing is."""
     for problem in problems:
-        if problem.teacher is None and len(spec.teachers) > 1:
+        if problem.teacher is None and spec.default_teacher is None:
             return f"row {problem.id} names no teacher in column {spec.data.teacher_column!r}, and the job has several"
         if problem.teacher is not None and problem.teacher not in spec.teachers:
             return f"row {problem.id} names the teacher {problem.teacher!r}; the job has {', '.join(spec.teachers)}"

@@ -12,7 +12,8 @@ import yaml
 from pydantic import BaseModel, Field, ValidationError
 
 from potstill.contracts.advice import advice
-from potstill.contracts.job import JobSpec, Positive, Strict
+from potstill.contracts.job import JobSpec
+from potstill.contracts.strict import Positive, Strict
 
 LOCAL = "local"
 M = TypeVar("M", bound=BaseModel)

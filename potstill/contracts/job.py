@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
+from potstill.contracts.context import PlainContext, TeacherContext
 from potstill.contracts.objective import EXTRAPOLATION, ObjectiveSpec, ResolvedObjective, resolve
 from potstill.contracts.state import JobState
+from potstill.contracts.strict import NonNegative, Positive, Strict
 
-Positive = Annotated[int, Field(gt=0)]
-NonNegative = Annotated[int, Field(ge=0)]
 TeacherName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
-
-
-class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, allow_inf_nan=False)
 
 
 class LoraSpec(Strict):
@@ -32,30 +28,6 @@ class StudentSpec(Strict):
         default="float32", description="What the learner computes in; master weights are always float32."
     )
     lora: LoraSpec | None = None
-
-
-class PlainContext(Strict):
-    """The teacher reads the student's prompt, nothing else."""
-
-    kind: Literal["plain"] = "plain"
-
-
-class Demonstration(Strict):
-    prompt: str
-    response: str
-
-
-class DemonstrationsContext(Strict):
-    """Worked demonstrations before the prompt and, where the row has one, the solution inside it."""
-
-    kind: Literal["demonstrations"]
-    demonstrations: list[Demonstration] = Field(default_factory=list)
-    solution: bool = Field(default=True, description="Whether the teacher sees the row's reference solution.")
-    solution_template: str = Field(default="{prompt}\n\nReference solution: {solution}")
-    max_tokens: Positive = Field(default=4096, description="Longest teacher prompt; a longer one drops the row.")
-
-
-TeacherContext = Annotated[PlainContext | DemonstrationsContext, Field(discriminator="kind")]
 
 
 class TeacherSpec(Strict):
@@ -84,6 +56,13 @@ class SamplingSpec(Strict):
     n: Positive = 4
     temperature: float = Field(default=1.0, gt=0)
     max_tokens: Positive = 64
+    max_prompt_tokens: Positive | None = Field(
+        default=None,
+        description="Longest prompt of the student; a longer one drops the row. Left out, the student's length binds.",
+    )
+    stop_token_ids: list[NonNegative] = Field(
+        default_factory=list, description="Ids that end a sample; left out, those the student's model names."
+    )
 
 
 class TrainingSpec(Strict):
@@ -141,6 +120,18 @@ class JobSpec(Strict):
         objective = self.resolved_objective
         scaled = objective.signal == "gopd" and self.reward_scale(teacher) != 1.0
         return scaled or objective.reference_kl != "off"
+
+    def reference_of(self, teacher: str) -> str | None:
+        """The teacher to ask for R; None where none is needed, or where the learner has it (`base`)."""
+        named = self.teachers[teacher].reference
+        return named if named != "base" and self.asks_reference(teacher) else None
+
+    @property
+    def default_teacher(self) -> str | None:
+        """The teacher of rows that name none: the only one, those left aside that are there as a reference."""
+        references = {teacher.reference for teacher in self.teachers.values()}
+        names = [name for name in self.teachers if name not in references] or list(self.teachers)
+        return names[0] if len(names) == 1 else None
 
     @model_validator(mode="after")
     def _teachers_fit_the_objective(self) -> JobSpec:

@@ -7,6 +7,8 @@ from prometheus_client import Counter, Gauge, Histogram
 from potstill.service.metrics import LATENCY_BUCKETS
 
 tickets = Counter("potstill_rollout_tickets_total", "Tickets by phase and how they ended.", ["phase", "outcome"])
+tombstones = Counter("potstill_rollout_tombstones_total", "Tickets given up, by reason.", ["phase", "reason"])
+critiques = Counter("potstill_rollout_critiques_total", "Critiques: answered, cached, failed.", ["outcome"])
 in_progress = Gauge("potstill_rollout_tickets_in_progress", "Tickets being worked on.")
 retries = Counter("potstill_rollout_retries_total", "Requests repeated, by service and reason.", ["service", "reason"])
 phase_seconds = Histogram(

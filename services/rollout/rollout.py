@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
-from potstill.contracts.arrays import LogProbs, TokenIds
+from potstill.contracts.arrays import TokenIds
 from potstill.contracts.generation import GenerateRequest, Prompt, Sample
-from potstill.contracts.scoring import ScoreRequest, Sequence
 from potstill.contracts.ticket import Ticket
 from potstill.contracts.trajectory import Timings, Trajectory, TrajectoryGroup
 from potstill.contracts.verification import VerifyItem, VerifyRequest, VerifyResult
-from potstill.service.peers import Peer
-from services.rollout.errors import TicketError
+from potstill.service.peers import Peer, PeerRefusedError
+from services.rollout.errors import Reason, TicketError
 from services.rollout.patience import patiently
 from services.rollout.rendering import Renderer
+from services.rollout.scoring import Opinion, Response, Scorer
+from services.rollout.together import together
 
-A = TypeVar("A")
-B = TypeVar("B")
 VERIFY_ATTEMPTS = 2  # trouble is no verdict: ask again once, then carry it as such
+NEVER_FITS = 413  # what a service answers that will not take this, however often it is asked
 
 
 @dataclass(frozen=True)
@@ -33,26 +30,29 @@ class Peers:
     verifier: Peer
 
 
-@dataclass(frozen=True)
-class Scores:
-    """What the teacher said of each sample, and how long it took."""
-
-    teacher: list[LogProbs | None]
-    seconds: float
-
-
 async def roll_out(ticket: Ticket, renderer: Renderer, peers: Peers, worker: str) -> TrajectoryGroup:
     """Fulfil a ticket.
 
     Raises TicketError when it never can be, PeerRefusedError when a service refuses it.
     """
+    try:
+        return await _roll_out(ticket, renderer, peers, worker)
+    except PeerRefusedError as error:
+        if error.status == NEVER_FITS:
+            raise TicketError(Reason.TOO_LONG, f"row {ticket.problem.id} does not fit: {error}") from error
+        raise
+
+
+async def _roll_out(ticket: Ticket, renderer: Renderer, peers: Peers, worker: str) -> TrajectoryGroup:
     begun = time.time()
     prompt = renderer.student_prompt(ticket.problem)
-    samples = await _generate(ticket, prompt, peers)
+    samples = await _generate(ticket, prompt, renderer, peers)
     generated = time.time()
     texts = [renderer.text(sample.token_ids) for sample in samples]
-    scores, (results, verify_seconds) = await _together(
-        _score(ticket, renderer, samples, peers), _verify(ticket, texts, peers)
+    responses = [Response(sample, text) for sample, text in zip(samples, texts, strict=True)]
+    scorer = Scorer(renderer, peers.teachers, ticket.problem, responses)
+    (opinions, score_seconds), (results, verify_seconds) = await together(
+        scorer.opinions(ticket.teacher), _verify(ticket, texts, peers)
     )
     return TrajectoryGroup(
         ticket=ticket.id,
@@ -60,8 +60,8 @@ async def roll_out(ticket: Ticket, renderer: Renderer, peers: Peers, worker: str
         teacher=ticket.teacher,
         prompt_token_ids=prompt,
         trajectories=tuple(
-            _trajectory(sample, text, logprobs, result)
-            for sample, text, logprobs, result in zip(samples, texts, scores.teacher, results, strict=True)
+            _trajectory(response, opinion, result)
+            for response, opinion, result in zip(responses, opinions, results, strict=True)
         ),
         issued_at=ticket.issued_at,
         completed_at=time.time(),
@@ -69,44 +69,22 @@ async def roll_out(ticket: Ticket, renderer: Renderer, peers: Peers, worker: str
         timings=Timings(
             queued=max(0.0, begun - ticket.issued_at),
             generate=generated - begun,
-            score=scores.seconds,
+            score=score_seconds,
             verify=verify_seconds,
         ),
     )
 
 
-async def _together(scoring: Coroutine[Any, Any, A], verifying: Coroutine[Any, Any, B]) -> tuple[A, B]:
-    """Both results; the first failure cancels the other and is raised as it is."""
-    tasks = asyncio.create_task(scoring), asyncio.create_task(verifying)
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-
-
-async def _generate(ticket: Ticket, prompt: TokenIds, peers: Peers) -> tuple[Sample, ...]:
+async def _generate(ticket: Ticket, prompt: TokenIds, renderer: Renderer, peers: Peers) -> tuple[Sample, ...]:
+    """The samples, with the student's own candidates where a teacher is to score them."""
     request = GenerateRequest(
-        prompts=(Prompt(prompt, n=ticket.n, seed=ticket.seed),), sampling=ticket.sampling, policy=ticket.policy
+        prompts=(Prompt(prompt, n=ticket.n, seed=ticket.seed),),
+        sampling=ticket.sampling,
+        policy=ticket.policy,
+        top_k=renderer.spec.resolved_objective.asks_student_top_k if ticket.teacher is not None else 0,
     )
     response = await patiently("student", lambda: peers.student.generate(request))
     return response.prompts[0].samples
-
-
-async def _score(ticket: Ticket, renderer: Renderer, samples: tuple[Sample, ...], peers: Peers) -> Scores:
-    if ticket.teacher is None:
-        return Scores([None] * len(samples), 0.0)
-    teacher = peers.teachers.get(ticket.teacher)
-    if teacher is None:
-        raise TicketError(f"this worker knows no teacher {ticket.teacher} (POTSTILL_TEACHERS)")
-    prompt = renderer.teacher_prompt(ticket.teacher, ticket.problem)
-    request = ScoreRequest(
-        sequences=tuple(Sequence(prompt, sample.token_ids) for sample in samples),
-        temperature=renderer.spec.teachers[ticket.teacher].temperature,
-    )
-    begun = time.perf_counter()
-    response = await patiently("teacher", lambda: teacher.score(request))
-    return Scores([score.logprobs for score in response.sequences], time.perf_counter() - begun)
 
 
 async def _verify(ticket: Ticket, texts: list[str], peers: Peers) -> tuple[list[VerifyResult], float]:
@@ -127,16 +105,20 @@ async def _verify(ticket: Ticket, texts: list[str], peers: Peers) -> tuple[list[
     return [results[str(i)] for i in range(len(texts))], time.perf_counter() - begun
 
 
-def _trajectory(sample: Sample, text: str, teacher: LogProbs | None, result: VerifyResult) -> Trajectory:
+def _trajectory(response: Response, opinion: Opinion, result: VerifyResult) -> Trajectory:
+    sample, candidates = response.sample, opinion.candidates
     return Trajectory(
         token_ids=sample.token_ids,
         behaviour_logprobs=sample.logprobs,
         finish_reason=sample.finish_reason,
         policy_version=sample.policy_version,
-        text=text,
+        text=response.text,
         verdict=result.verdict,
         score=result.score,
-        teacher_logprobs=teacher,
+        teacher_logprobs=opinion.teacher,
+        reference_logprobs=opinion.reference,
+        candidate_ids=None if candidates is None else candidates.ids,
+        candidate_teacher_logprobs=None if candidates is None else candidates.logprobs,
     )
 
 

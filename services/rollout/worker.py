@@ -19,7 +19,7 @@ from potstill.service.errors import UnavailableError
 from potstill.service.logs import get_logger
 from potstill.service.peers import PeerRefusedError
 from services.rollout import metrics
-from services.rollout.errors import TicketError, TicketGoneError
+from services.rollout.errors import Reason, TicketError, TicketGoneError
 from services.rollout.patience import patiently
 from services.rollout.rendering import Renderer
 from services.rollout.rollout import Peers, roll_out, tombstone
@@ -64,6 +64,8 @@ class Worker:
                 await self._drain()
                 for keeper in keepers:
                     keeper.cancel()
+                for renderer in self._renderers.values():
+                    await renderer.close()
         except BaseException as error:
             self._failure = error
             raise
@@ -125,7 +127,7 @@ class Worker:
         """A group, or a tombstone with the reason."""
         ticket, limit = delivery.ticket, self.settings.rollout_max_attempts
         if delivery.attempt > limit:
-            return self._give_up(ticket, f"delivered {delivery.attempt} times without an answer")
+            return self._give_up(ticket, Reason.UNANSWERED, f"delivered {delivery.attempt} times without an answer")
         reason = ""
         for attempt in range(limit):
             try:
@@ -133,16 +135,17 @@ class Worker:
                 ready = await self._with_stop_tokens(ticket)
                 return await roll_out(ready, renderer, self.peers, self.name)
             except TicketError as error:
-                return self._give_up(ticket, str(error))
+                return self._give_up(ticket, error.reason, str(error))
             except PeerRefusedError as error:
                 reason = str(error)
             log.warning("a service refused a ticket", ticket=str(ticket.id), attempt=attempt + 1, reason=reason)
             await asyncio.sleep(RETRY_SECONDS * (attempt + 1))
-        return self._give_up(ticket, f"refused {limit} times, last: {reason}")
+        return self._give_up(ticket, Reason.REFUSED, f"refused {limit} times, last: {reason}")
 
-    def _give_up(self, ticket: Ticket, reason: str) -> TrajectoryGroup:
-        log.warning("a ticket is given up", ticket=str(ticket.id), reason=reason)
-        return tombstone(ticket, reason, self.name)
+    def _give_up(self, ticket: Ticket, reason: Reason, told: str) -> TrajectoryGroup:
+        metrics.tombstones.labels(str(ticket.id.phase), reason).inc()
+        log.warning("a ticket is given up", ticket=str(ticket.id), reason=told)
+        return tombstone(ticket, told, self.name)
 
     async def _renderer(self, job_id: str) -> Renderer:
         async with self._loading:
@@ -151,7 +154,7 @@ class Worker:
                 spec = JobSpec.model_validate(record.spec)
                 renderer = await asyncio.to_thread(Renderer, spec)
                 while len(self._renderers) >= KEPT_RENDERERS:
-                    self._renderers.pop(next(iter(self._renderers)))
+                    await self._renderers.pop(next(iter(self._renderers))).close()
                 self._renderers[job_id] = renderer
             return self._renderers[job_id]
 
@@ -214,3 +217,5 @@ def _count(group: TrajectoryGroup, phase: str, outcome: str) -> None:
         metrics.verdicts.labels(phase, str(trajectory.verdict)).inc()
         if trajectory.teacher_logprobs is not None:
             metrics.tokens.labels(phase, "scored").inc(len(trajectory.teacher_logprobs))
+        if trajectory.reference_logprobs is not None:
+            metrics.tokens.labels(phase, "reference").inc(len(trajectory.reference_logprobs))

@@ -10,7 +10,8 @@ import pytest
 
 from examples.smollm2.tasks import TASKS, Row, Task, demonstrations, split, write_task
 from potstill.cli.jobfile import load_job
-from potstill.contracts.job import DataSpec, DemonstrationsContext
+from potstill.contracts.context import DemonstrationsContext
+from potstill.contracts.job import DataSpec
 from potstill.data import load_problems
 
 JOBS = {"largest": "demo", "sums": "sums", "words": "words"}

@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from potstill.contracts.job import TeacherContext
-from potstill.contracts.problem import Message, Problem
-from services.rollout.contexts.demonstrations import demonstrations
-from services.rollout.contexts.plain import plain
+from potstill.contracts.context import TeacherContext
+from services.rollout.contexts.context import Context
+from services.rollout.contexts.critique import Critique
+from services.rollout.contexts.demonstrations import Demonstrations
+from services.rollout.contexts.plain import Plain
+from services.rollout.contexts.solution import Solution
+from services.rollout.contexts.template import Template
 
-ContextBuilder = Callable[[Any, Problem], tuple[Message, ...]]
-
-BUILDERS: Mapping[str, ContextBuilder] = {
-    "plain": plain,
-    "demonstrations": demonstrations,
+CONTEXTS: Mapping[str, Callable[[Any], Context]] = {
+    "plain": Plain,
+    "demonstrations": Demonstrations,
+    "solution": Solution,
+    "template": Template,
+    "critique": Critique,
 }
 
 
-def build_context(context: TeacherContext, problem: Problem) -> tuple[Message, ...]:
-    """The messages of a teacher's prompt. Raises TicketError when the row lacks what the context needs."""
-    return BUILDERS[context.kind](context, problem)
+def context_of(spec: TeacherContext) -> Context:
+    """The context that a job's teacher has."""
+    return CONTEXTS[spec.kind](spec)

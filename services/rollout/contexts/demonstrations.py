@@ -5,26 +5,27 @@ With the student's own frozen weights as teacher this is on-policy self-distilla
 
 from __future__ import annotations
 
-from potstill.contracts.job import DemonstrationsContext
+from potstill.contracts.context import DemonstrationsContext
 from potstill.contracts.problem import Message, Problem
-from services.rollout.errors import TicketError
+from services.rollout.contexts.context import Context, filled, solution_of
 
 
-def demonstrations(context: DemonstrationsContext, problem: Problem) -> tuple[Message, ...]:
-    *earlier, last = problem.prompt
-    system = [message for message in earlier if message.role == "system"]
-    rest = [message for message in earlier if message.role != "system"]
-    shown = [
-        message
-        for demonstration in context.demonstrations
-        for message in (Message("user", demonstration.prompt), Message("assistant", demonstration.response))
-    ]
-    return (*system, *shown, *rest, Message(last.role, _with_solution(context, problem, last.content)))
+class Demonstrations(Context):
+    def __init__(self, spec: DemonstrationsContext) -> None:
+        self.spec = spec
 
+    async def messages(self, problem: Problem, response: str) -> tuple[Message, ...]:
+        *earlier, last = problem.prompt
+        system = [message for message in earlier if message.role == "system"]
+        rest = [message for message in earlier if message.role != "system"]
+        shown = [
+            message
+            for demonstration in self.spec.demonstrations
+            for message in (Message("user", demonstration.prompt), Message("assistant", demonstration.response))
+        ]
+        return (*system, *shown, *rest, Message(last.role, self._last(problem, last.content)))
 
-def _with_solution(context: DemonstrationsContext, problem: Problem, prompt: str) -> str:
-    if not context.solution:
-        return prompt
-    if problem.solution is None:
-        raise TicketError(f"row {problem.id} has no solution, but its teacher's context shows one (context.solution)")
-    return context.solution_template.replace("{solution}", problem.solution).replace("{prompt}", prompt)
+    def _last(self, problem: Problem, prompt: str) -> str:
+        if not self.spec.solution:
+            return prompt
+        return filled(self.spec.solution_template, prompt=prompt, solution=solution_of(problem))

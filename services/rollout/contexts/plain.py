@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from potstill.contracts.job import PlainContext
+from potstill.contracts.context import PlainContext
 from potstill.contracts.problem import Message, Problem
+from services.rollout.contexts.context import Context
 
 
-def plain(_context: PlainContext, problem: Problem) -> tuple[Message, ...]:
-    return problem.prompt
+class Plain(Context):
+    def __init__(self, spec: PlainContext) -> None:
+        self.spec = spec
+
+    async def messages(self, problem: Problem, response: str) -> tuple[Message, ...]:
+        return problem.prompt

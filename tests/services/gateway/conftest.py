@@ -179,7 +179,7 @@ def start_gateway(
             "student_url": student_url,
             "teachers": {"maths": teacher_url},
             "verifier_url": verifier_url,
-            "capability_seconds": 1.0,
+            "capability_seconds": 10.0,
             "count_seconds": 0.1,
         }
         settings = settings_of(GatewaySettings, **(values | changes))

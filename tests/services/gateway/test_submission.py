@@ -173,6 +173,55 @@ class TestTeachersOfRows:
         (warning,) = gateway.http.post("/v1/jobs:validate", json=spec).json()["warnings"]
         assert "'code'" in warning
 
+    def with_reference(self, start_gateway: StartGateway, teacher_url: str) -> tuple[Gateway, dict[str, Any]]:
+        gateway, spec = self.two_teachers(start_gateway, teacher_url)
+        spec["teachers"]["maths"]["reference"] = "code"
+        return gateway, spec | {"objective": {"preset": "exopd"}}
+
+    def test_a_reference_is_not_meant_by_rows_that_name_no_teacher(
+        self, start_gateway: StartGateway, teacher_url: str
+    ) -> None:
+        gateway, spec = self.with_reference(start_gateway, teacher_url)
+        gateway.write_rows("rows.jsonl", [self.ROW])
+        assert gateway.http.post("/v1/jobs:validate", json=spec).json()["warnings"] == []
+        assert gateway.submit(spec).status_code == 202
+
+    def test_a_row_of_a_teacher_that_lacks_the_reference_it_needs(
+        self, start_gateway: StartGateway, teacher_url: str
+    ) -> None:
+        gateway, spec = self.with_reference(start_gateway, teacher_url)
+        gateway.write_rows("rows.jsonl", [self.ROW, self.ROW | {"teacher": "code"}])
+        assert "row 2" in refused(gateway.submit(spec), 422, "reference_missing")["teachers.code.reference"]
+
+    @pytest.mark.parametrize(
+        "context",
+        [
+            {"kind": "solution"},
+            {"kind": "demonstrations"},
+            {"kind": "template", "template": "{{ prompt }} {{ solution }}"},
+            {"kind": "critique", "model": "m", "base_url": "http://x/v1", "request": "{prompt} {solution}"},
+        ],
+    )
+    @pytest.mark.parametrize("reader", ["maths", "code"])
+    def test_a_row_without_the_solution_that_its_teacher_or_the_reference_reads(
+        self, start_gateway: StartGateway, teacher_url: str, context: dict[str, Any], reader: str
+    ) -> None:
+        gateway, spec = self.with_reference(start_gateway, teacher_url)
+        spec["teachers"][reader]["context"] = context
+        gateway.write_rows("rows.jsonl", [self.ROW | {"solution": "2"}, self.ROW | {"id": "bare"}])
+        message = refused(gateway.submit(spec), 422, "solution_missing")["data.train.solution"]
+        assert "row 2 (id 'bare')" in message
+        assert f"teacher '{reader}'" in message
+
+    def test_a_template_that_asks_whether_there_is_a_solution_needs_none(
+        self, start_gateway: StartGateway, teacher_url: str
+    ) -> None:
+        gateway, spec = self.two_teachers(start_gateway, teacher_url)
+        template = "{{ prompt }}{% if solution is defined %} {{ solution }}{% endif %}"
+        spec["teachers"]["maths"]["context"] = {"kind": "template", "template": template}
+        gateway.write_rows("rows.jsonl", [self.ROW | {"teacher": "maths"}])
+        assert gateway.submit(spec).status_code == 202
+
 
 class TestModels:
     def test_a_student_that_is_not_served(self, gateway: Gateway) -> None:
@@ -263,7 +312,9 @@ class TestServices:
     def test_a_service_that_does_not_answer_is_not_waited_for(
         self, start_gateway: StartGateway, silent_url: str
     ) -> None:
-        gateway = start_gateway(student_url=silent_url, teachers={"maths": silent_url}, verifier_url=silent_url)
+        gateway = start_gateway(
+            student_url=silent_url, teachers={"maths": silent_url}, verifier_url=silent_url, capability_seconds=1.0
+        )
         begun = time.monotonic()
         reasons = refused(gateway.submit(), 503, "service_unavailable")
         assert set(reasons) == {"student", "teachers.maths", "verifier"}

@@ -26,8 +26,9 @@ STOP_SECONDS = 30.0
 class TeacherClient:
     """Talks to one teacher the way a rollout worker does."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, count_requests: Callable[[], int] = lambda: 0) -> None:
         self.http = httpx.Client(base_url=url, timeout=60)
+        self.count_requests = count_requests  # of any kind, answered so far
 
     def post(self, request: ScoreRequest, **headers: str) -> httpx.Response:
         types = {"content-type": wire.MSGPACK, "accept": wire.MSGPACK}
@@ -65,7 +66,7 @@ def started_teacher(**settings: Any) -> Iterator[TeacherClient]:
         assert thread.is_alive()
         time.sleep(0.01)
     host, port = server.servers[0].sockets[0].getsockname()[:2]
-    client = TeacherClient(f"http://{host}:{port}")
+    client = TeacherClient(f"http://{host}:{port}", lambda: server.server_state.total_requests)
     try:
         yield client
     finally:
