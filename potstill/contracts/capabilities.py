@@ -12,6 +12,7 @@ class ModelInfo(msgspec.Struct, frozen=True):
     tokenizer: str  # sha256:…, see potstill.contracts.fingerprint
     eos_token_ids: tuple[int, ...]
     max_length: int  # prompt and response together
+    chat_template: str = ""  # sha256:… of how messages become text; empty where the tokenizer has none
 
 
 class EngineInfo(msgspec.Struct, frozen=True):

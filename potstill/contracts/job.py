@@ -127,11 +127,15 @@ class JobSpec(Strict):
         return named if named != "base" and self.asks_reference(teacher) else None
 
     @property
-    def default_teacher(self) -> str | None:
-        """The teacher of rows that name none: the only one, those left aside that are there as a reference."""
+    def scoring_teachers(self) -> tuple[str, ...]:
+        """Those that are no reference of another; all, where that leaves none."""
         references = {teacher.reference for teacher in self.teachers.values()}
-        names = [name for name in self.teachers if name not in references] or list(self.teachers)
-        return names[0] if len(names) == 1 else None
+        return tuple(name for name in self.teachers if name not in references) or tuple(self.teachers)
+
+    @property
+    def default_teacher(self) -> str | None:
+        """The teacher of rows that name none, where only one can be meant."""
+        return self.scoring_teachers[0] if len(self.scoring_teachers) == 1 else None
 
     @model_validator(mode="after")
     def _teachers_fit_the_objective(self) -> JobSpec:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from potstill.checks.findings import Findings
 from potstill.contracts.job import JobSpec
-from services.gateway.capability_checks import ask_services, check_capabilities, check_verifier
+from services.gateway.asking import ask_services
+from services.gateway.capability_checks import check_capabilities, check_verifier
 from services.gateway.data_checks import check_data
-from services.gateway.findings import Findings
+from services.gateway.findings import raise_if_any
 from services.gateway.settings import GatewaySettings
 
 
@@ -33,7 +35,7 @@ async def admit(spec: JobSpec, settings: GatewaySettings) -> Admitted:
     findings += check_capabilities(spec, answers)
     if data is not None:
         findings += check_verifier(data.kinds, answers.verifier)
-    findings.raise_if_any()
+    raise_if_any(findings)
     assert data is not None, "a job without usable data has findings"
     return Admitted(
         spec.model_copy(update={"data": data.spec}), len(data.train), len(data.heldout), tuple(findings.warnings)

@@ -2,97 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
-import httpx
-
+from potstill.checks.findings import Findings
 from potstill.contracts.capabilities import Capabilities, ModelInfo
+from potstill.contracts.context import PlainContext
 from potstill.contracts.job import JobSpec
-from potstill.contracts.wire import MalformedMessageError
-from potstill.service.peers import Peer, PeerError
-from services.gateway.findings import Finding, Findings
-from services.gateway.settings import GatewaySettings
-
-
-class ServiceToAsk(NamedTuple):
-    """A service, and the place in the spec that needs it."""
-
-    kind: str
-    field: str
-    url: str
-
-
-@dataclass(frozen=True)
-class Answers:
-    """What the services said; None where one did not answer or is not known."""
-
-    student: Capabilities | None
-    teachers: dict[str, Capabilities]
-    verifier: Capabilities | None
-
-
-async def ask_services(spec: JobSpec, settings: GatewaySettings) -> tuple[Answers, Findings]:
-    """Ask student, teachers and verifier at once; each URL once."""
-    findings = Findings()
-    wanted = _services_to_ask(spec, settings, findings)
-    distinct = list(dict.fromkeys((service.kind, service.url) for service in wanted))
-    replies = await asyncio.gather(*(_ask(kind, url, settings) for kind, url in distinct))
-    by_service = dict(zip(distinct, replies, strict=True))
-    said: dict[str, Capabilities] = {}
-    for service in wanted:
-        reply = by_service[service.kind, service.url]
-        if isinstance(reply, Capabilities):
-            said[service.field] = reply
-        else:
-            findings.unanswered.append(Finding("service_unavailable", service.field, reply))
-    teachers = {name: said[f"teachers.{name}"] for name in spec.teachers if f"teachers.{name}" in said}
-    return Answers(said.get("student"), teachers, said.get("verifier")), findings
-
-
-def _services_to_ask(spec: JobSpec, settings: GatewaySettings, findings: Findings) -> list[ServiceToAsk]:
-    wanted: list[ServiceToAsk] = []
-    for kind, url in (("student", settings.student_url), ("verifier", settings.verifier_url)):
-        if url is None:
-            variable = f"POTSTILL_{kind.upper()}_URL"
-            message = f"the gateway knows no {kind} service: set {variable} to its base URL and start the gateway again"
-            findings.unanswered.append(Finding("not_configured", kind, message))
-        else:
-            wanted.append(ServiceToAsk(kind, kind, url))
-    for name in spec.teachers:
-        if name in settings.teachers:
-            wanted.append(ServiceToAsk("teacher", f"teachers.{name}", settings.teachers[name]))
-        else:
-            known = ", ".join(sorted(settings.teachers)) or "none"
-            findings.refuse(
-                "teacher_not_registered",
-                f"teachers.{name}",
-                f"no service is registered for this teacher (POTSTILL_TEACHERS of the gateway knows: {known}): "
-                f"use one of those names, or register {name!r} there",
-            )
-    return wanted
-
-
-async def _ask(kind: str, url: str, settings: GatewaySettings) -> Capabilities | str:
-    """What the service says, or why it does not."""
-    advice = f"start the {kind} service or correct its URL"
-    peer = Peer(url, settings.bearer, settings.capability_seconds)
-    try:
-        async with asyncio.timeout(settings.capability_seconds):
-            if kind == "verifier":
-                await peer.ready()  # it knows by testing its sandbox, which its capabilities alone do not say
-            said = await peer.capabilities()
-    except TimeoutError:
-        return f"the {kind} at {url} did not answer within {settings.capability_seconds:g} s: {advice}"
-    except (PeerError, MalformedMessageError, httpx.InvalidURL) as error:
-        return f"the {kind} at {url} cannot be used: {error}: {advice}"
-    finally:
-        await peer.close()
-    if said.service != kind:
-        return f"what answers at {url} is a {said.service}, not a {kind}: correct its URL"
-    return said
+from services.gateway.asking import Answers
+from services.gateway.vocabulary_checks import check_stop_tokens, check_vocabulary
 
 
 def check_capabilities(spec: JobSpec, answers: Answers) -> Findings:
@@ -126,7 +43,16 @@ def _check_student(spec: JobSpec, student: Capabilities, findings: Findings) -> 
         findings.refuse("model_not_served", "student.model", "the student service serves no model: give it one")
         return
     _check_model(spec.student.model, student.model, "student", "student", findings)
-    _check_length(spec, student.model, "student", findings)
+    _check_student_length(spec, student.model, findings)
+    _check_student_top_k(spec, student, findings)
+    check_stop_tokens(spec, student.model, findings)
+    if spec.sampling.temperature != 1.0 and "temperature" not in student.features:
+        findings.refuse(
+            "unsupported_temperature",
+            "sampling.temperature",
+            f"the student samples at temperature 1 only, not at {spec.sampling.temperature:g}: set it to 1, or serve "
+            f"the student with another engine",
+        )
     if spec.student.lora is not None and "lora" not in student.features:
         engine = student.engine.name if student.engine else "its engine"
         findings.refuse(
@@ -144,7 +70,8 @@ def _check_teacher(
         findings.refuse("model_not_served", f"{field}.model", "the teacher service serves no model: give it one")
         return
     _check_model(spec.teachers[name].model, teacher.model, f"teacher {name!r}", field, findings)
-    _check_length(spec, teacher.model, f"teacher {name!r}", findings)
+    _check_teacher_length(spec, name, teacher.model, findings)
+    _check_teacher_candidates(spec, name, teacher, findings)
     temperature = spec.teachers[name].temperature
     if temperature != 1.0 and "temperature" not in teacher.features:
         findings.refuse(
@@ -154,7 +81,7 @@ def _check_teacher(
             f"or serve the teacher with an engine that scales logits",
         )
     if student is not None:
-        _check_vocabulary(name, teacher.model, student, findings)
+        check_vocabulary(spec, name, teacher.model, student, findings)
 
 
 def _check_model(wanted: str, served: ModelInfo, who: str, field: str, findings: Findings) -> None:
@@ -173,34 +100,88 @@ def _same_model(wanted: str, served: str) -> bool:
     return Path(wanted).exists() and Path(wanted).resolve() == Path(served).resolve()
 
 
-def _check_length(spec: JobSpec, model: ModelInfo, who: str, findings: Findings) -> None:
-    if spec.sampling.max_tokens >= model.max_length:
-        findings.refuse(
-            "too_long",
-            "sampling.max_tokens",
-            f"{spec.sampling.max_tokens} tokens leave no room for a prompt in the {model.max_length} tokens that the "
-            f"{who} can take: lower max_tokens, or serve the model with a longer maximum",
-        )
+def _check_student_length(spec: JobSpec, model: ModelInfo, findings: Findings) -> None:
+    response, prompt = spec.sampling.max_tokens, spec.sampling.max_prompt_tokens
+    if response >= model.max_length:
+        _refuse_response(spec, model, "student", findings)
+    elif prompt is not None and prompt + response > model.max_length:
+        _refuse_prompt(prompt, "sampling.max_prompt_tokens", spec, model, "student", findings)
 
 
-def _check_vocabulary(name: str, teacher: ModelInfo, student: ModelInfo, findings: Findings) -> None:
-    if teacher.tokenizer != student.tokenizer:
-        findings.refuse(
-            "tokenizer_mismatch",
-            f"teachers.{name}.model",
-            f"{teacher.id} has tokenizer {teacher.tokenizer} and the student {student.id} has {student.tokenizer}: "
-            f"the same ids would mean different text; choose a teacher of the student's own family, "
-            f"or give both the same tokenizer files",
-        )
+def _check_teacher_length(spec: JobSpec, name: str, model: ModelInfo, findings: Findings) -> None:
+    response, context, who = spec.sampling.max_tokens, spec.teachers[name].context, f"teacher {name!r}"
+    if response >= model.max_length:
+        _refuse_response(spec, model, who, findings)
         return
-    if teacher.vocab_size != student.vocab_size:
-        # The tokenizer is one, so the difference is rows of padding that no text is made of.
-        findings.warnings.append(
-            f"teacher {name!r} has {teacher.vocab_size} vocabulary rows and the student {student.vocab_size}: "
-            f"taken as padding, since the tokenizers are equal"
+    prompt, field = context.max_tokens, f"teachers.{name}.context.max_tokens"
+    if prompt is None and isinstance(context, PlainContext):
+        prompt, field = spec.sampling.max_prompt_tokens, "sampling.max_prompt_tokens"
+    if prompt is not None and prompt + response > model.max_length:
+        _refuse_prompt(prompt, field, spec, model, who, findings)
+
+
+def _refuse_response(spec: JobSpec, model: ModelInfo, who: str, findings: Findings) -> None:
+    findings.refuse(
+        "too_long",
+        "sampling.max_tokens",
+        f"{spec.sampling.max_tokens} tokens leave no room for a prompt in the {model.max_length} tokens that the "
+        f"{who} can take: lower max_tokens, or serve the model with a longer maximum",
+    )
+
+
+def _refuse_prompt(prompt: int, field: str, spec: JobSpec, model: ModelInfo, who: str, findings: Findings) -> None:
+    response = spec.sampling.max_tokens
+    findings.refuse(
+        "too_long",
+        field,
+        f"a prompt of {prompt} and a response of {response} tokens exceed the {model.max_length} that the {who} can "
+        f"take: lower it to {model.max_length - response}, lower sampling.max_tokens, or serve the model with a longer "
+        f"maximum",
+    )
+
+
+def _check_student_top_k(spec: JobSpec, student: Capabilities, findings: Findings) -> None:
+    wanted = spec.resolved_objective.asks_student_top_k
+    if not wanted:
+        return
+    if "top_k" not in student.features:
+        findings.refuse(
+            "unsupported",
+            "objective.candidates",
+            "the student service cannot tell its likeliest tokens: set `candidates: teacher`, or serve the student "
+            "with an engine that can (POTSTILL_STUDENT_ENGINE=torch or vllm)",
         )
-    if set(teacher.eos_token_ids) != set(student.eos_token_ids):
-        findings.warnings.append(
-            f"teacher {name!r} ends a text with ids {sorted(teacher.eos_token_ids)} and the student with "
-            f"{sorted(student.eos_token_ids)}: the student stops at its own, and the teacher may find that unlikely"
+    _check_limit(
+        wanted, student.limits.get("max_top_k"), "student service", "raise POTSTILL_STUDENT_MAX_TOP_K", findings
+    )
+
+
+def _check_teacher_candidates(spec: JobSpec, name: str, teacher: Capabilities, findings: Findings) -> None:
+    if name not in spec.scoring_teachers:
+        return
+    objective, who = spec.resolved_objective, f"teacher {name!r}"
+    wants = (
+        ("candidate_ids", objective.asks_student_top_k, "score the student's candidates", "teacher", "max_candidates"),
+        ("top_k", objective.asks_teacher_top_k, "tell its likeliest tokens", "student", "max_top_k"),
+    )
+    for feature, wanted, what, other, limit in wants:
+        if not wanted:
+            continue
+        if feature not in teacher.features:
+            findings.refuse(
+                "unsupported",
+                "objective.candidates",
+                f"the service of {who} cannot {what}: set `candidates: {other}`, or serve it with an engine that can "
+                f"(POTSTILL_TEACHER_ENGINE=torch)",
+            )
+        _check_limit(wanted, teacher.limits.get(limit), who, "serve it with an engine that answers more", findings)
+
+
+def _check_limit(wanted: int, limit: float | None, who: str, way_out: str, findings: Findings) -> None:
+    if limit is not None and wanted > limit:
+        findings.refuse(
+            "too_many_candidates",
+            "objective.top_k",
+            f"the job compares {wanted} candidates a position and the {who} allows {limit:g}: "
+            f"set objective.top_k to {limit:g} or less, or {way_out}",
         )

@@ -11,7 +11,7 @@ from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
 from potstill.contracts.capabilities import ModelInfo
-from potstill.contracts.fingerprint import tokenizer_fingerprint
+from potstill.contracts.fingerprint import chat_template_fingerprint, tokenizer_fingerprint
 from potstill.service.settings import SettingsError
 from services.student.settings import StudentSettings
 from services.student.weight_files import WeightsRejectedError, header_bytes
@@ -54,6 +54,7 @@ def describe_model(settings: StudentSettings, folder: Path) -> ModelInfo:
         tokenizer=tokenizer_fingerprint(backend.to_str()),
         eos_token_ids=_eos_token_ids(folder, config, tokenizer),
         max_length=_max_length(settings, config),
+        chat_template=chat_template_fingerprint(tokenizer.chat_template),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
 from potstill.contracts.capabilities import ModelInfo
-from potstill.contracts.fingerprint import tokenizer_fingerprint
+from potstill.contracts.fingerprint import chat_template_fingerprint, tokenizer_fingerprint
 from potstill.service.settings import SettingsError
 from services.teacher.settings import TeacherSettings
 
@@ -46,6 +46,7 @@ def describe_model(settings: TeacherSettings, config: Any, vocab_size: int, max_
         tokenizer=tokenizer_fingerprint(backend.to_str()),
         eos_token_ids=_eos_token_ids(settings, config, tokenizer),
         max_length=max_length,
+        chat_template=chat_template_fingerprint(tokenizer.chat_template),
     )
 
 

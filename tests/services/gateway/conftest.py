@@ -32,6 +32,8 @@ from tests.services.gateway.lane import Lane
 TOKEN = "a-token-for-tests-only-0123456789"
 STUDENT_MODEL = ModelInfo("lab/student", "main", 264, "sha256:aaaa", (2,), 512)
 TEACHER_MODEL = ModelInfo("lab/teacher", "main", 264, "sha256:aaaa", (2,), 512)
+STUDENT_FEATURES = ("lora", "temperature", "top_k")
+TEACHER_FEATURES = ("temperature", "candidate_ids", "top_k")
 TORCH = EngineInfo("torch", "2.13", "float32")
 
 
@@ -68,10 +70,11 @@ def serve_capabilities() -> Iterator[Callable[..., str]]:
         *,
         token: str = TOKEN,
         not_ready: str | None = None,
+        limits: dict[str, float] | None = None,
     ) -> str:
-        name = repr((service, model, features, token, not_ready))
+        name = repr((service, model, features, token, not_ready, limits))
         if name not in urls:
-            known = Capabilities(service, "0", model, TORCH, {}, features)
+            known = Capabilities(service, "0", model, TORCH, limits or {}, features)
 
             async def ready() -> None:
                 if not_ready is not None:
@@ -88,12 +91,12 @@ def serve_capabilities() -> Iterator[Callable[..., str]]:
 
 @pytest.fixture(scope="session")
 def student_url(serve_capabilities: Callable[..., str]) -> str:
-    return serve_capabilities("student", STUDENT_MODEL, ("lora",))
+    return serve_capabilities("student", STUDENT_MODEL, STUDENT_FEATURES)
 
 
 @pytest.fixture(scope="session")
 def teacher_url(serve_capabilities: Callable[..., str]) -> str:
-    return serve_capabilities("teacher", TEACHER_MODEL, ("temperature",))
+    return serve_capabilities("teacher", TEACHER_MODEL, TEACHER_FEATURES)
 
 
 @pytest.fixture(scope="session")

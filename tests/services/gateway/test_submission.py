@@ -287,6 +287,14 @@ class TestModels:
         reasons = refused(gateway.submit(spec), 422, "unsupported_temperature")
         assert "0.7" in reasons["teachers.maths.temperature"]
 
+    def test_a_student_that_samples_at_temperature_one_only(
+        self, start_gateway: StartGateway, serve_capabilities: Serve
+    ) -> None:
+        gateway = start_gateway(student_url=serve_capabilities("student", STUDENT_MODEL, ()))
+        teachers = {"maths": {"model": TEACHER_MODEL.id, "temperature": 0.7}}
+        spec = gateway.spec(teachers=teachers, sampling={"temperature": 0.7, "max_tokens": 8})
+        assert "0.7" in refused(gateway.submit(spec), 422, "unsupported_temperature")["sampling.temperature"]
+
     def test_an_adapter_that_the_student_cannot_serve(
         self, start_gateway: StartGateway, serve_capabilities: Serve
     ) -> None:

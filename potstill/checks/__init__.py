@@ -1,0 +1,1 @@
+"""What can be said against a job before it runs."""
