@@ -1,4 +1,4 @@
-"""Held-out accuracy: what one evaluation found, and what two of them say about training."""
+"""Held-out evaluation in the loop: what one found, and what the first and the last say about training."""
 
 from __future__ import annotations
 
@@ -6,27 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from learner.storage import write_file
-from potstill.contracts.generation import FinishReason
-from potstill.contracts.job import EvalSpec, HeldoutResult
+from potstill.contracts.job import Change, EvalSpec, HeldoutResult
+from potstill.contracts.problem import Problem
 from potstill.contracts.trajectory import TrajectoryGroup
-
-RESAMPLES = 10_000
-INTERVAL = (2.5, 97.5)  # percentiles of a 95% interval
-RESAMPLING_SEED = 0
-RESAMPLES_AT_ONCE = 500
-
-
-class ProblemResult(msgspec.Struct, frozen=True):
-    problem_id: str
-    accuracy: float | None  # share of verified samples that are correct; None when none could be verified
-    scores: tuple[float | None, ...] = ()
-    tokens: tuple[int, ...] = ()
-    truncated: int = 0
-    tombstone: str | None = None
+from potstill.evaluation.comparison import compare_average, compare_majority, compare_passed
+from potstill.evaluation.results import ProblemResult, by_data_source, problem_result
+from potstill.evaluation.scores import Estimate, Scores, score, score_data_sets
 
 
 class Evaluation(msgspec.Struct, frozen=True):
@@ -41,6 +28,29 @@ class Evaluation(msgspec.Struct, frozen=True):
     num_unverified: int  # samples
     num_tombstones: int  # problems
     problems: tuple[ProblemResult, ...]
+    samples: int = 1  # a problem
+    pass_at_n: float | None = None
+    maj_at_n: float | None = None
+    data_sets: tuple[Scores, ...] = ()
+
+    def numbers(self) -> dict[str, float | None]:
+        """What is reported with the step; pass@n and maj@n where they say more than the accuracy."""
+        several = self.samples > 1
+        return {
+            "heldout_accuracy": self.accuracy,
+            "heldout_pass_at_n": self.pass_at_n if several else None,
+            "heldout_maj_at_n": self.maj_at_n if several else None,
+            "heldout_response_tokens": self.mean_tokens,
+            "heldout_truncated_share": self.truncated_share,
+            "heldout_unverified_samples": self.num_unverified,
+        }
+
+    def line(self) -> str:
+        """In words: `41.2%`, and with several samples a problem ` (pass@4 60.0%, maj@4 45.0%)`."""
+        more = {"pass": self.pass_at_n, "maj": self.maj_at_n} if self.samples > 1 else {}
+        told = [f"{name}@{self.samples} {value:.1%}" for name, value in more.items() if value is not None]
+        accuracy = "unknown" if self.accuracy is None else f"{self.accuracy:.1%}"
+        return accuracy + (f" ({', '.join(told)})" if told else "")
 
 
 def is_due(spec: EvalSpec, step: int, last: int) -> bool:
@@ -48,65 +58,55 @@ def is_due(spec: EvalSpec, step: int, last: int) -> bool:
     return step in (0, last) or (spec.every > 0 and step % spec.every == 0)
 
 
-def evaluate(step: int, groups: Sequence[TrajectoryGroup], threshold: float) -> Evaluation:
-    """Sum up the groups of one evaluation. A sample is correct when its score is above `threshold`."""
-    problems = tuple(_problem(group, threshold) for group in groups)
-    verified = np.array([p.accuracy for p in problems if p.accuracy is not None])
-    samples = [t for group in groups for t in group.trajectories]
+def evaluate(step: int, groups: Sequence[TrajectoryGroup], problems: Sequence[Problem], threshold: float) -> Evaluation:
+    """Sum up the groups of one evaluation, one a problem. A sample is correct when its score is above `threshold`."""
+    results = [
+        problem_result(group, problem, lambda sample: sample.score is not None and sample.score > threshold)
+        for group, problem in zip(groups, problems, strict=True)
+    ]
+    total = score("all", results)
     return Evaluation(
         step=step,
-        accuracy=float(verified.mean()) if len(verified) else None,
-        interval=bootstrap_interval(verified) if len(verified) else None,
-        mean_tokens=float(np.mean([len(t.token_ids) for t in samples])) if samples else None,
-        truncated_share=sum(p.truncated for p in problems) / len(samples) if samples else None,
-        policy_versions=tuple(sorted({t.policy_version for t in samples})),
-        num_unverified=sum(t.score is None for t in samples),
-        num_tombstones=sum(group.tombstone is not None for group in groups),
-        problems=problems,
+        accuracy=_value(total.average),
+        interval=total.average.interval if total.average else None,
+        mean_tokens=total.mean_tokens,
+        truncated_share=total.truncated_share,
+        policy_versions=tuple(sorted({t.policy_version for group in groups for t in group.trajectories})),
+        num_unverified=total.unverified_samples,
+        num_tombstones=total.tombstones,
+        problems=tuple(results),
+        samples=total.n,
+        pass_at_n=_value(total.pass_at_n),
+        maj_at_n=_value(total.majority),
+        data_sets=score_data_sets(results),
     )
 
 
-def _problem(group: TrajectoryGroup, threshold: float) -> ProblemResult:
-    scores = tuple(trajectory.score for trajectory in group.trajectories)
-    correct = [score > threshold for score in scores if score is not None]
-    return ProblemResult(
-        problem_id=group.problem_id,
-        accuracy=sum(correct) / len(correct) if correct else None,
-        scores=scores,
-        tokens=tuple(len(trajectory.token_ids) for trajectory in group.trajectories),
-        truncated=sum(trajectory.finish_reason is FinishReason.LENGTH for trajectory in group.trajectories),
-        tombstone=group.tombstone,
-    )
-
-
-def bootstrap_interval(values: NDArray[np.float64]) -> tuple[float, float]:
-    """95% percentile interval of the mean: 10,000 resamples of the values, always the same ones."""
-    generator = np.random.default_rng(RESAMPLING_SEED)
-    means = [
-        values[generator.integers(0, len(values), (RESAMPLES_AT_ONCE, len(values)))].mean(axis=1)
-        for _ in range(RESAMPLES // RESAMPLES_AT_ONCE)
-    ]
-    low, high = np.percentile(np.concatenate(means), INTERVAL)
-    return float(low), float(high)
+def _value(estimate: Estimate | None) -> float | None:
+    return estimate.value if estimate else None
 
 
 def compare(before: Evaluation, after: Evaluation) -> HeldoutResult | None:
-    """Accuracy before and after on the problems that both could verify, with a paired interval of the gain."""
-    first = {p.problem_id: p.accuracy for p in before.problems if p.accuracy is not None}
-    second = {p.problem_id: p.accuracy for p in after.problems if p.accuracy is not None}
-    common = [name for name in first if name in second]
-    if not common:
+    """Before and after on the problems that both could verify, with paired intervals of the gains."""
+    accuracy = compare_average(before.problems, after.problems)
+    if accuracy is None:
         return None
-    befores, afters = (np.array([scores[name] for name in common]) for scores in (first, second))
+    n = min(before.samples, after.samples)
     return HeldoutResult(
-        n=len(common),
-        before=float(befores.mean()),
-        after=float(afters.mean()),
-        gain=float((afters - befores).mean()),
-        interval=bootstrap_interval(afters - befores),
-        before_interval=bootstrap_interval(befores),
-        after_interval=bootstrap_interval(afters),
+        **accuracy.model_dump(),
+        samples=n,
+        pass_at_n=compare_passed(before.problems, after.problems, n) if n > 1 else None,
+        maj_at_n=compare_majority(before.problems, after.problems) if n > 1 else None,
+        data_sets=_compare_data_sets(before, after),
     )
+
+
+def _compare_data_sets(before: Evaluation, after: Evaluation) -> dict[str, Change]:
+    first, second = by_data_source(before.problems), by_data_source(after.problems)
+    if len(first) < 2:
+        return {}
+    changes = {name: compare_average(problems, second.get(name, [])) for name, problems in first.items()}
+    return {name: change for name, change in changes.items() if change is not None}
 
 
 class EvaluationFiles:

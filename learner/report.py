@@ -63,7 +63,12 @@ QUANTITIES = {
     "learning_rate": "Learning rate of the step.",
     "skipped_updates": "1 when the gradient was not finite and the step changed nothing.",
     "tokens_per_second": "Tokens of the step by the seconds since the step before.",
-    "heldout_accuracy": "Accuracy of the evaluation that ended in this step.",
+    "heldout_accuracy": "Accuracy of the evaluation that ended in this step, avg@n.",
+    "heldout_pass_at_n": "Its pass@n, where a problem has several samples.",
+    "heldout_maj_at_n": "Its maj@n, where a problem has several samples and the verifier takes answers.",
+    "heldout_response_tokens": "Its mean response length, tokens.",
+    "heldout_truncated_share": "Its share of samples that reached max_tokens.",
+    "heldout_unverified_samples": "Its samples that could not be verified: no part of the accuracy.",
     **{f"seconds_{phase}": f"Seconds spent on {phase}, since the report before." for phase in PHASES},
 }
 

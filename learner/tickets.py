@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,14 +11,7 @@ from potstill.contracts.generation import PolicyRef, Sampling
 from potstill.contracts.job import JobSpec
 from potstill.contracts.problem import Problem
 from potstill.contracts.ticket import Phase, Ticket, TicketId
-
-SEED_BITS = 53  # exact in JSON everywhere
-
-
-def derived_seed(*parts: int | str) -> int:
-    """A seed for every place, the same on every machine and with every library version."""
-    digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> (64 - SEED_BITS)
+from potstill.seeds import derived_seed
 
 
 @lru_cache(maxsize=2)
@@ -60,32 +52,43 @@ class TicketWriter:
             problem,
             policy,
             n=self.spec.sampling.n,
-            temperature=self.spec.sampling.temperature,
+            sampling=self._sampling(self.spec.sampling.temperature, self.spec.sampling.max_tokens),
             teacher=problem.teacher or self.spec.default_teacher,
         )
 
     @property
+    def evaluated(self) -> Sequence[Problem]:
+        """The problems of every evaluation, one a slot."""
+        return self.heldout[: self.spec.eval.max_problems]
+
+    @property
     def num_heldout(self) -> int:
         """Tickets of one evaluation."""
-        return len(self.heldout[: self.spec.eval.max_problems])
+        return len(self.evaluated)
 
     def evaluation(self, step: int, policy: PolicyRef) -> list[Ticket]:
         """The same held-out problems at every step, without a teacher."""
-        problems = self.heldout[: self.spec.eval.max_problems]
         return [
             self._ticket(
                 TicketId(self.job_id, Phase.EVAL, step, slot),
                 problem,
                 policy,
                 n=self.spec.eval.n,
-                temperature=self.spec.eval.temperature,
+                sampling=self._eval_sampling(),
                 teacher=None,
             )
-            for slot, problem in enumerate(problems)
+            for slot, problem in enumerate(self.evaluated)
         ]
 
+    def _eval_sampling(self) -> Sampling:
+        spec = self.spec.eval
+        return self._sampling(spec.temperature, spec.max_tokens or self.spec.sampling.max_tokens, spec.top_p)
+
+    def _sampling(self, temperature: float, max_tokens: int, top_p: float = 1.0) -> Sampling:
+        return Sampling(temperature, max_tokens, tuple(self.spec.sampling.stop_token_ids), top_p)
+
     def _ticket(
-        self, name: TicketId, problem: Problem, policy: PolicyRef, *, n: int, temperature: float, teacher: str | None
+        self, name: TicketId, problem: Problem, policy: PolicyRef, *, n: int, sampling: Sampling, teacher: str | None
     ) -> Ticket:
         return Ticket(
             id=name,
@@ -93,7 +96,7 @@ class TicketWriter:
             n=n,
             seed=derived_seed(self.spec.seed, name.phase, name.step, name.slot),
             policy=policy,
-            sampling=Sampling(temperature, self.spec.sampling.max_tokens, tuple(self.spec.sampling.stop_token_ids)),
+            sampling=sampling,
             teacher=teacher,
             issued_at=time.time(),
         )

@@ -78,7 +78,7 @@ class Trainer:
         self.step = 0  # steps that are in the weights
         self.completed = 0  # steps that are published and reported as well
         self.evaluating: int | None = None  # the policy whose evaluation is under way
-        self.heldout_accuracy: float | None = None
+        self.heldout: dict[str, float | None] = {}  # what the newest evaluation found, until it is reported
 
     def run(self) -> dict[str, Any]:
         """Train to the last step. Returns the job's result. Raises JobError or an Interruption."""
@@ -233,26 +233,30 @@ class Trainer:
             return
         step = self.evaluating
         groups = self._collect(Phase.EVAL, step, self.tickets.num_heldout)
-        result = evaluation.evaluate(step, groups, self.spec.objective.threshold)
+        result = evaluation.evaluate(step, groups, self.tickets.evaluated, self.spec.objective.threshold)
         self.control.check()
         self.evaluations.write(result)
         self.inbox.acknowledge([group.ticket for group in groups])
         self.channel.settle_eval(step)
         self.evaluating = None
-        self.heldout_accuracy = result.accuracy
+        self.heldout = result.numbers()
         self.channel.say(
-            f"held-out accuracy after step {step}: {_percent(result.accuracy)}",
+            f"held-out accuracy after step {step}: {result.line()}",
             step=step,
             accuracy=result.accuracy,
             interval=result.interval,
             problems=len(groups),
+            samples=result.samples,
+            pass_at_n=result.pass_at_n,
+            maj_at_n=result.maj_at_n,
+            data_sets={scores.data_source: scores.average.value for scores in result.data_sets if scores.average},
         )
 
     def _report(self, numbers: dict[str, float | None]) -> None:
         seconds, total = self.stopwatch.lap()
-        numbers |= seconds | {"heldout_accuracy": self.heldout_accuracy}
+        numbers |= seconds | self.heldout
         numbers["tokens_per_second"] = (numbers["tokens"] or 0.0) / total
-        self.heldout_accuracy = None
+        self.heldout = {}
         known = report.complete(numbers)
         metrics.step.set(self.step)
         metrics.publish(known)
@@ -289,7 +293,3 @@ class Trainer:
             heldout = evaluation.compare(self.evaluations.read(0), self.evaluations.read(self.step))
             result["heldout"] = heldout and heldout.model_dump(mode="json")
         return result
-
-
-def _percent(share: float | None) -> str:
-    return "unknown" if share is None else f"{share:.1%}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from potstill.cli.progress import evaluation, format_seconds
-from potstill.contracts.job import Event, HeldoutResult, Job, StepMetrics
+from potstill.contracts.job import Change, Event, HeldoutResult, Job, StepMetrics
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,33 @@ def print_result(console: Console, job: Job, seconds: float) -> None:
 
 
 def _accuracy_table(heldout: HeldoutResult) -> Table:
-    table = Table(title=f"held-out accuracy on {heldout.n} problems", title_justify="left")
-    for heading in ("", "accuracy", "95% interval"):
+    """Before, after and gain of the accuracy; with several samples a problem also of pass@n and maj@n."""
+    n = heldout.samples
+    measures: dict[str, Change | None] = {"accuracy": heldout}
+    if n > 1:
+        measures = {f"avg@{n}": heldout, f"pass@{n}": heldout.pass_at_n, f"maj@{n}": heldout.maj_at_n}
+    known = {name: change for name, change in measures.items() if change is not None}
+    return change_table(f"held-out accuracy on {heldout.n} problems", {**known, **heldout.data_sets})
+
+
+def change_table(title: str, changes: Mapping[str, Change]) -> Table:
+    """Three rows a measure: before, after, and the paired gain."""
+    table = Table(title=title, title_justify="left")
+    (first, *others) = changes
+    for heading in ("", first, "95% interval"):
         table.add_column(heading, justify="left" if not heading else "right")
-    table.add_row("before", f"{heldout.before:.3f}", _interval(heldout.before_interval))
-    table.add_row("after", f"{heldout.after:.3f}", _interval(heldout.after_interval))
-    table.add_row("gain (paired)", f"{heldout.gain:+.3f}", _interval(heldout.interval, "+"), style="bold")
+    _add_change(table, changes[first])
+    for name in others:
+        table.add_section()
+        table.add_row("", name, "", style="bold")
+        _add_change(table, changes[name])
     return table
+
+
+def _add_change(table: Table, change: Change) -> None:
+    table.add_row("before", f"{change.before:.3f}", _interval(change.before_interval))
+    table.add_row("after", f"{change.after:.3f}", _interval(change.after_interval))
+    table.add_row("gain (paired)", f"{change.gain:+.3f}", _interval(change.interval, "+"), style="bold")
 
 
 def _interval(interval: tuple[float, float], sign: str = "") -> str:

@@ -34,6 +34,7 @@ class Sampling(msgspec.Struct, frozen=True):
     temperature: float = 1.0  # 0 is greedy
     max_tokens: int = 64
     stop_token_ids: tuple[int, ...] = ()
+    top_p: float = 1.0  # below 1 for evaluation only: what is trained on is sampled from the policy itself
 
 
 class GenerateRequest(msgspec.Struct, frozen=True):
@@ -45,7 +46,7 @@ class GenerateRequest(msgspec.Struct, frozen=True):
 
 class Sample(msgspec.Struct, frozen=True):
     token_ids: TokenIds  # [T], the stop token included
-    logprobs: LogProbs  # [T], at the sampling temperature
+    logprobs: LogProbs  # [T], of the distribution drawn from: temperature and top_p applied
     finish_reason: FinishReason
     policy_version: int
     top_ids: TokenIds | None = None  # [T, K]

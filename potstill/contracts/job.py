@@ -87,8 +87,10 @@ class TrainingSpec(Strict):
 
 class EvalSpec(Strict):
     every: NonNegative = Field(default=10, description="Steps between evaluations; 0 evaluates only before and after.")
-    n: Positive = 1
+    n: Positive = Field(default=1, description="Samples a problem; with several, pass@n and maj@n are told as well.")
     temperature: float = Field(default=0.0, ge=0)
+    top_p: float = Field(default=1.0, gt=0, le=1, description="Nucleus of the samples; training never has one.")
+    max_tokens: Positive | None = Field(default=None, description="Unset, that of `sampling`.")
     max_problems: Positive | None = None
 
 
@@ -173,16 +175,25 @@ class Progress(BaseModel):
     steps: int = 0
 
 
-class HeldoutResult(BaseModel):
-    """Held-out accuracy before and after, on the same problems."""
+class Change(BaseModel):
+    """A measure before and after, on the same problems."""
 
-    n: int
+    n: int = Field(description="Problems that have a value both times.")
     before: float
     after: float
     gain: float
     interval: tuple[float, float] = Field(description="95% paired bootstrap interval of the gain.")
     before_interval: tuple[float, float]
     after_interval: tuple[float, float]
+
+
+class HeldoutResult(Change):
+    """Held-out accuracy before and after: the mean over problems of their share of correct samples, avg@n."""
+
+    samples: int = Field(default=1, description="Samples a problem, n of avg@n, pass@n and maj@n.")
+    pass_at_n: Change | None = Field(default=None, description="Absent with one sample a problem.")
+    maj_at_n: Change | None = Field(default=None, description="Absent too where the verifier takes no answers.")
+    data_sets: dict[str, Change] = Field(default_factory=dict, description="Accuracy by data_source, if several.")
 
 
 class Job(BaseModel):

@@ -22,3 +22,8 @@ class Problem(msgspec.Struct, frozen=True):
     data_source: str = ""
     tests: tuple[dict[str, Any], ...] = ()
     function: str | None = None
+
+    @property
+    def is_verifiable(self) -> bool:
+        """Whether there is anything to verify a response by."""
+        return self.reference is not None or bool(self.tests)

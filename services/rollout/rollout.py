@@ -119,6 +119,7 @@ def _trajectory(response: Response, opinion: Opinion, result: VerifyResult) -> T
         reference_logprobs=opinion.reference,
         candidate_ids=None if candidates is None else candidates.ids,
         candidate_teacher_logprobs=None if candidates is None else candidates.logprobs,
+        answer=result.detail.get("answer"),
     )
 
 

@@ -59,7 +59,8 @@ class RunningSample:
 
     def draw(self) -> Draw:
         """What the next step draws for this sample: the t-th token takes the t-th number of its stream."""
-        return Draw(self.group.sampling.temperature, self._stream.random(), self.group.top_k)
+        sampling = self.group.sampling
+        return Draw(sampling.temperature, self._stream.random(), self.group.top_k, sampling.top_p)
 
     def finish_reason(self) -> FinishReason | None:
         """None while the sample goes on."""

@@ -16,12 +16,13 @@ class Draw:
     temperature: float  # 0: the most likely token
     uniform: float  # in [0, 1), from the sample's own stream
     top_k: int = 0
+    top_p: float = 1.0
 
 
 @dataclass(frozen=True)
 class Token:
     id: int
-    logprob: float  # at the sampling temperature, at 1 for temperature 0; not finite if the logits are not
+    logprob: float  # of the distribution drawn from, at 1 for temperature 0; not finite if the logits are not
     top_ids: tuple[int, ...] = ()
     top_logprobs: tuple[float, ...] = ()
 
@@ -34,6 +35,7 @@ def draw_tokens(logits: Tensor, draws: Sequence[Draw]) -> list[Token]:
     """
     temperatures = torch.tensor([draw.temperature or 1.0 for draw in draws], device=logits.device)
     logprobs = torch.log_softmax(logits.float() / temperatures[:, None], dim=-1)
+    logprobs = _within_nucleus(logprobs, draws)
     ids = _invert(logprobs, [draw.uniform for draw in draws])
     greedy = [row for row, draw in enumerate(draws) if draw.temperature == 0]
     if greedy:
@@ -43,6 +45,21 @@ def draw_tokens(logits: Tensor, draws: Sequence[Draw]) -> list[Token]:
     return [
         Token(index, logprob, *top) for index, logprob, top in zip(ids.tolist(), chosen.tolist(), tops, strict=True)
     ]
+
+
+def _within_nucleus(logprobs: Tensor, draws: Sequence[Draw]) -> Tensor:
+    """Keep of each row the fewest most likely tokens whose mass reaches its top_p, and make that a distribution."""
+    rows = [row for row, draw in enumerate(draws) if draw.top_p < 1 and draw.temperature > 0]
+    if not rows:
+        return logprobs
+    limits = torch.tensor([draws[row].top_p for row in rows], dtype=torch.float64, device=logprobs.device)
+    ordered, order = logprobs[rows].sort(dim=-1, descending=True, stable=True)
+    before = ordered.exp().cumsum(dim=-1, dtype=torch.float64) - ordered.exp()  # the mass of all more likely tokens
+    ordered = ordered.masked_fill(before >= limits[:, None], float("-inf"))
+    kept = torch.empty_like(ordered).scatter_(1, order, ordered)
+    logprobs = logprobs.clone()
+    logprobs[rows] = torch.log_softmax(kept, dim=-1)
+    return logprobs
 
 
 def _invert(logprobs: Tensor, uniforms: list[float]) -> Tensor:

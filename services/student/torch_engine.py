@@ -28,7 +28,7 @@ from services.student.slot_decoder import SlotDecoder, UnsupportedModelError
 from services.student.slot_scheduler import Group, SlotScheduler
 from services.student.torch_weights import TorchWeights
 
-FEATURES = frozenset({"logprobs", "temperature", "top_k", "policy", "lora", "batch_invariant"})
+FEATURES = frozenset({"logprobs", "temperature", "top_k", "top_p", "policy", "lora", "batch_invariant"})
 STOP_SECONDS = 30.0
 
 T = TypeVar("T")

@@ -38,6 +38,8 @@ def _sampling_errors(request: GenerateRequest, model: ModelInfo, settings: Stude
     errors = []
     if not (math.isfinite(sampling.temperature) and sampling.temperature >= 0):
         errors.append(FieldError("sampling.temperature", "must be 0 (greedy) or a positive number"))
+    if not 0 < sampling.top_p <= 1:
+        errors.append(FieldError("sampling.top_p", "must be above 0 and at most 1"))
     if sampling.max_tokens < 1:
         errors.append(FieldError("sampling.max_tokens", "must be at least 1"))
     if any(not 0 <= token < model.vocab_size for token in sampling.stop_token_ids):

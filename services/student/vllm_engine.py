@@ -37,7 +37,7 @@ from services.student.weight_files import (
     require_same_tensors,
 )
 
-FEATURES = frozenset({"logprobs", "temperature", "top_k", "policy"})
+FEATURES = frozenset({"logprobs", "temperature", "top_k", "top_p", "policy"})
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # the sizes vLLM keeps room for
 WORKER_EXTENSION = "services.student.vllm_worker.PolicyWorker"
 HEALTH_SECONDS = 1.0
@@ -118,6 +118,7 @@ class VllmEngine:
         llm, version = self._require(), self._policy_version
         parameters = SamplingParams(
             temperature=sampling.temperature,
+            top_p=sampling.top_p,
             max_tokens=sampling.max_tokens,
             stop_token_ids=list(sampling.stop_token_ids),
             ignore_eos=True,  # only the request says what ends a sample

@@ -87,3 +87,14 @@ def test_curves_take_a_replayed_step_as_it_was_last(succeeded: Job, tmp_path: Pa
 
 def test_nothing_is_plotted_of_nothing(succeeded: Job, tmp_path: Path) -> None:
     assert plot_curves(tmp_path, succeeded, Curves({}, {})) is None
+
+
+def test_several_samples_a_problem_add_pass_and_majority_to_the_table(succeeded: Job) -> None:
+    assert succeeded.heldout is not None
+    accuracy = succeeded.heldout.model_dump()
+    change = accuracy | {"before": 0.5, "after": 0.625}
+    several = HeldoutResult(**accuracy | {"samples": 4, "pass_at_n": change, "data_sets": {"amc": change}})
+    sink = io.StringIO()
+    print_result(Console(file=sink, width=100), succeeded.model_copy(update={"heldout": several}), 1.0)
+    printed = sink.getvalue()
+    assert [name in printed for name in ("avg@4", "pass@4", "maj@4", "amc", "0.625")] == [True, True, False, True, True]

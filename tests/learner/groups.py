@@ -23,6 +23,7 @@ def sample(
     score: float | None = 1.0,
     version: int = 0,
     finish: FinishReason = FinishReason.STOP,
+    answer: str | None = None,
 ) -> Trajectory:
     """One sample; values that are not given are -1 at every token."""
     constant = [-1.0] * len(ids)
@@ -36,6 +37,7 @@ def sample(
         verdict=verdict,
         score=score,
         teacher_logprobs=LogProbs.of(constant if teacher is None else teacher),
+        answer=answer,
     )
 
 

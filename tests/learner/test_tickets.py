@@ -86,3 +86,14 @@ def test_rows_must_name_a_teacher_of_the_job() -> None:
     assert check_teachers(two, problems(1, "code")) is None
     assert check_teachers(job(), problems(1)) is None
     assert writer(job()).training(1, POLICY)[0].teacher == "maths"
+
+
+def test_evaluation_samples_as_its_own_section_says_and_training_never_has_a_nucleus() -> None:
+    spec = job(eval={"n": 8, "temperature": 0.7, "top_p": 0.95, "max_tokens": 99, "max_problems": 3})
+    evaluated, trained = writer(spec).evaluation(4, POLICY), writer(spec).training(1, POLICY)
+    assert [(t.n, t.sampling.temperature, t.sampling.top_p, t.sampling.max_tokens) for t in evaluated] == [
+        (8, 0.7, 0.95, 99)
+    ] * 3
+    assert {(t.sampling.top_p, t.sampling.max_tokens) for t in trained} == {(1.0, 64)}
+    (default, *_) = writer(job()).evaluation(0, POLICY)
+    assert (default.sampling.top_p, default.sampling.max_tokens) == (1.0, 64)

@@ -9,12 +9,14 @@ import pytest
 from potstill.contracts.job import DataSpec
 from potstill.contracts.problem import Message
 from potstill.data import DataError, load_problems
+from potstill.data.hub import HubSource, parse_hub_source
 
 SPEC = DataSpec(train="train.jsonl")
 
 
 def write(folder: Path, *rows: Any, name: str = "train.jsonl") -> Path:
     path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
@@ -83,3 +85,33 @@ def test_parquet_rows_are_read_as_jsonl_rows_are(tmp_path: Path) -> None:
     row |= {"reward_model": {"style": "rule", "ground_truth": "7"}}
     parquet.write_table(arrow.Table.from_pylist([row]), tmp_path / "train.parquet")
     assert load_problems(tmp_path / "train.parquet", SPEC) == load_problems(write(tmp_path, row), SPEC)
+
+
+def test_shared_rows_may_keep_solution_and_teacher_in_extra_info(tmp_path: Path) -> None:
+    row = {"prompt": "?", "reward_model": {"ground_truth": "7"}, "extra_info": {"solution": "3+4", "teacher": "maths"}}
+    (problem,) = load_problems(write(tmp_path, row), SPEC)
+    assert (problem.solution, problem.teacher) == ("3+4", "maths")
+
+
+def test_rows_without_a_reference_are_read_where_no_verdict_is_needed(tmp_path: Path) -> None:
+    path = write(tmp_path, {"prompt": "a"}, {"prompt": "b", "answer": "1"})
+    first, second = load_problems(path, SPEC, verifiable=False)
+    assert (first.is_verifiable, second.is_verifiable) == (False, True)
+
+
+def test_a_hub_data_set_is_named_with_config_revision_and_split() -> None:
+    assert parse_hub_source("hub:a/b") == HubSource("a/b", split="train")
+    full = parse_hub_source("hub:a/b.c/main@v1.0:test")
+    assert full == HubSource("a/b.c", "main", "v1.0", "test")
+    assert parse_hub_source(str(full)) == full
+    with pytest.raises(DataError, match="hub:owner/name"):
+        parse_hub_source("hub:name-alone")
+
+
+def test_rows_of_a_hub_data_set_are_read_by_its_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("datasets", reason="pip install 'potstill[hub]'")
+    write(tmp_path, {"prompt": "1+1?", "answer": "2"}, {"prompt": "2+2?", "answer": "4"}, name="owner/set/train.jsonl")
+    monkeypatch.chdir(tmp_path)  # the library takes a folder of this name for the data set
+    assert [problem.reference for problem in load_problems("hub:owner/set", SPEC)] == ["2", "4"]
+    with pytest.raises(DataError, match="cannot be read from the hub"):
+        load_problems("hub:owner/set:nosplit", SPEC)

@@ -58,6 +58,8 @@ def test_prompts_are_answered_in_their_order(student: RunningStudent) -> None:
         ({"sampling": {"max_tokens": 0}}, "sampling.max_tokens"),
         ({"sampling": {"temperature": -0.1}}, "sampling.temperature"),
         ({"sampling": {"stop_token_ids": [264]}}, "sampling.stop_token_ids"),
+        ({"sampling": {"top_p": 0.0}}, "sampling.top_p"),
+        ({"sampling": {"top_p": 1.1}}, "sampling.top_p"),
         ({"top_k": -1}, "top_k"),
         ({"top_k": 65}, "top_k"),
     ],

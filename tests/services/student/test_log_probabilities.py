@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,35 @@ async def test_top_k_are_the_largest_in_order(engine: TorchEngine, tiny_model: P
     assert sample.top_logprobs is not None
     assert sample.top_ids.tolist() == ids.tolist()
     np.testing.assert_allclose(sample.top_logprobs, values.numpy(), atol=1e-4)
+
+
+async def test_top_p_draws_from_the_fewest_tokens_that_reach_it(engine: TorchEngine, tiny_model: Path) -> None:
+    count, top_p = 4000, 0.6
+    sampling = Sampling(temperature=1.3, max_tokens=1, top_p=top_p)
+    samples = await engine.generate(prompt(*IDS, n=count), sampling, 0)
+    probabilities, order = reference(tiny_model, samples[0], 1.3)[0].exp().sort(descending=True)
+    size = int((probabilities.cumsum(0) < top_p).sum()) + 1
+    nucleus = probabilities[:size] / probabilities[:size].sum()
+    drawn = np.bincount([int(sample.token_ids[0]) for sample in samples], minlength=264)[order.numpy()]
+    assert drawn[:size].sum() == count, "a token outside the nucleus was drawn"
+    expected = count * nucleus.numpy()
+    chi_squared = ((drawn[:size] - expected) ** 2 / expected)[expected > 5].sum()
+    degrees = int((expected > 5).sum())
+    assert degrees > 5
+    assert abs(chi_squared - degrees) < 5 * np.sqrt(2 * degrees)
+    place = order.tolist().index(int(samples[0].token_ids[0]))
+    np.testing.assert_allclose(samples[0].logprobs, nucleus.log()[place : place + 1].numpy(), atol=1e-4)
+
+
+async def test_a_sample_with_top_p_changes_nothing_for_those_beside_it(engine: TorchEngine) -> None:
+    plain = Sampling(max_tokens=20)
+    (alone,) = await engine.generate(prompt(*IDS, seed=5), plain, 0)
+    (beside,), _ = await asyncio.gather(
+        engine.generate(prompt(*IDS, seed=5), plain, 0),
+        engine.generate(prompt(*IDS, n=3), Sampling(max_tokens=20, top_p=0.5), 0),
+    )
+    assert alone.token_ids.tolist() == beside.token_ids.tolist()
+    assert alone.logprobs.tolist() == beside.logprobs.tolist()
 
 
 @pytest.mark.parametrize("temperature", [0.6, 1.0])

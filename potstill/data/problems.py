@@ -1,4 +1,4 @@
-"""Reading data sets: plain JSONL, or JSONL and Parquet in the columns that RL data sets share.
+"""Rows as problems: plain columns, or those that RL data sets share.
 
 A plain row has the columns that the job's `DataSpec` names. A row with a `reward_model` column is read as
 `data_source, prompt, ability, reward_model{style, ground_truth}, extra_info`.
@@ -6,7 +6,6 @@ A plain row has the columns that the job's `DataSpec` names. A row with a `rewar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,81 +13,49 @@ import msgspec
 
 from potstill.contracts.job import DataSpec
 from potstill.contracts.problem import Message, Problem
+from potstill.data.errors import FILE, DataError
+from potstill.data.rows import read_rows
 
-FILE = "file"  # the field of errors that are about the whole file
 ROLES = ("system", "user", "assistant")
 
 
-class DataError(ValueError):
-    """A data file cannot be used. `field` is a column or `file`; `message` names the file, the row and the fix."""
+def load_problems(source: str | Path, spec: DataSpec, *, verifiable: bool = True) -> list[Problem]:
+    """Read every row of a file or hub data set, in its order; ids are unique. Raises DataError.
 
-    def __init__(self, field: str, message: str) -> None:
-        super().__init__(f"{field}: {message}")
-        self.field, self.message = field, message
-
-
-def load_problems(path: Path, spec: DataSpec) -> list[Problem]:
-    """Read every row of a `.jsonl` or `.parquet` file, in file order; ids are unique. Raises DataError."""
-    if not path.is_file():
-        raise DataError(FILE, f"{path} does not exist or is not a file")
+    `verifiable`: a row without reference and tests is an error. Without it such a row is a problem that has no verdict.
+    """
     problems: list[Problem] = []
     known: set[str] = set()
-    for number, row in _rows(path):
-        where = f"{path.name}, row {number}"
-        problem = _problem(row, spec, where, number)
+    for numbered in read_rows(source):
+        problem = problem_of(numbered.content(), spec, numbered.where, numbered.number)
+        if verifiable and not problem.is_verifiable:
+            raise DataError(
+                spec.reference_column, f"{numbered.where} has neither a reference answer nor tests to verify it by"
+            )
         if problem.id in known:
-            raise DataError("id", f"{where}: the id {problem.id!r} occurs twice; ids name problems in every evaluation")
+            raise DataError("id", f"{numbered.where}: {repeated_id(problem.id)}")
         known.add(problem.id)
         problems.append(problem)
     if not problems:
-        raise DataError(FILE, f"{path} has no rows")
+        raise DataError(FILE, f"{source} has no rows")
     return problems
 
 
-def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Rows with their number, from 1: the line in JSONL, the row in Parquet."""
-    if path.suffix == ".parquet":
-        yield from enumerate(_parquet_rows(path), start=1)
-        return
-    if path.suffix not in (".jsonl", ".json"):
-        raise DataError(FILE, f"{path} is neither .jsonl nor .parquet")
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                yield number, msgspec.json.decode(line, type=dict[str, Any])
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise DataError(FILE, f"{path.name}, row {number} is not a JSON object: {error}") from error
+def repeated_id(name: str) -> str:
+    return f"the id {name!r} occurs twice; ids name problems in every evaluation"
 
 
-def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
-    try:
-        import pyarrow as arrow
-        import pyarrow.parquet as parquet
-    except ImportError as error:
-        message = f"{path} needs pyarrow: pip install 'potstill[parquet]', or convert the file to JSONL"
-        raise DataError(FILE, message) from error
-    try:
-        with parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=1024):
-                yield from batch.to_pylist()
-    except (arrow.ArrowException, OSError) as error:
-        raise DataError(FILE, f"{path} is not a readable Parquet file: {error}") from error
-
-
-def _problem(row: dict[str, Any], spec: DataSpec, where: str, number: int) -> Problem:
+def problem_of(row: dict[str, Any], spec: DataSpec, where: str, number: int) -> Problem:
+    """One row. Raises DataError, which names the row by `where`."""
     verification = _shared_verification if isinstance(row.get("reward_model"), dict) else _plain_verification
     kind, reference, tests, function = verification(row, spec, where)
-    if reference is None and not tests:
-        raise DataError(spec.reference_column, f"{where} has neither a reference answer nor tests to verify it by")
     return Problem(
         id=_text(row, "id", where) or f"{number:06d}",
         prompt=_prompt(row, spec.prompt_column, where),
         kind=kind,
         reference=reference,
-        solution=_text(row, spec.solution_column, where),
-        teacher=_text(row, spec.teacher_column, where),
+        solution=_own_or_extra(row, spec.solution_column, where),
+        teacher=_own_or_extra(row, spec.teacher_column, where),
         data_source=_text(row, "data_source", where) or "",
         tests=tests,
         function=function,
@@ -154,3 +121,10 @@ def _text(row: dict[str, Any], column: str, where: str) -> str | None:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     raise DataError(column, f"{where}: {column!r} is a {type(value).__name__}, not a text")
+
+
+def _own_or_extra(row: dict[str, Any], column: str, where: str) -> str | None:
+    """A column of the row, else of its `extra_info`, where shared data sets keep what is their own."""
+    extra = row.get("extra_info")
+    own = _text(row, column, where)
+    return own if own is not None or not isinstance(extra, dict) else _text(extra, column, f"{where}, extra_info")
