@@ -21,7 +21,7 @@ LEFT_OUT = {"torchvision", "torchaudio", "torchcodec", "triton"}
 OWN_FILE = {"torch"}
 # Debian 12 has Python 3.11.2, for which some packages need more than for the Python that runs this.
 OLDEST_PYTHON = {"python_full_version": "3.11.0"}
-EXTRAS = ("gateway", "rollout", "student", "teacher", "verifier", "learner", "demo", "vllm-cpu", "dev")
+EXTRAS = ("gateway", "rollout", "student", "teacher", "verifier", "learner", "demo", "vllm-cpu", "reasoning-gym", "dev")
 
 
 def closure(name: str, extras: frozenset[str], seen: dict[tuple[str, frozenset[str]], str]) -> None:
