@@ -1,7 +1,7 @@
 {{/*
 A Deployment and, with "service", its Service. Takes the dict of podSelector and
   name, replicas (absent: an autoscaler decides), values, image, spread, startup, seconds, environment (text),
-  artifacts, models, data, runtimeClassName, service.
+  artifacts, models, data, service.
 */}}
 {{- define "potstill.deployment" -}}
 {{- $root := .root -}}
@@ -32,7 +32,7 @@ spec:
       serviceAccountName: {{ include "potstill.name" $root }}
       automountServiceAccountToken: false
       enableServiceLinks: false
-      {{- with .runtimeClassName }}
+      {{- with .values.runtimeClassName }}
       runtimeClassName: {{ . }}
       {{- end }}
       terminationGracePeriodSeconds: {{ include "potstill.grace" $root }}
