@@ -1,8 +1,8 @@
 """Run the chart's pods with `podman kube play`, and its test job, where there is no cluster.
 
-Podman knows pods and secrets, not Services, StatefulSets or network policies: each rendered workload becomes one pod, named as
-the Service in front of it, so that names resolve. Specs of pods are the chart's own. Images: `localhost/potstill/*`, and
-`localhost/smoke-valkey` of local_bases.sh.
+Podman knows pods and secrets, not Services, StatefulSets or network policies: each rendered workload becomes one pod, named
+as the Service in front of it, so that names resolve. Specs of pods are the chart's own. Images: `localhost/potstill/*`,
+and `localhost/smoke-valkey` of local_bases.sh.
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ def main() -> int:
         podman("volume", "create", f"potstill-kube-{name}")
         podman("run", "--rm", "--user", "0", "-v", f"potstill-kube-{name}:/v", LEARNER, "chown", owner, "/v")
     examples = ("-v", "./examples:/work/examples:ro", "-w", "/work", "-v", "potstill-kube-models:/models")
-    print(podman("run", "--rm", "--network", "none", "--read-only", *examples, LEARNER, *TRAIN.split()).splitlines()[-1])
+    print(
+        podman("run", "--rm", "--network", "none", "--read-only", *examples, LEARNER, *TRAIN.split()).splitlines()[-1]
+    )
     podman("kube", "play", "-", given=yaml.safe_dump(secret))
     for pod in pods():
         name, container = pod["metadata"]["name"], pod["spec"]["containers"][0]["name"]
@@ -94,7 +96,12 @@ def main() -> int:
             if time.monotonic() - begun > 600:
                 sys.exit(f"{name} is not ready: {podman('logs', '--tail', '20', f'{name}-{container}', check=False)}")
             time.sleep(1)
-        facts = podman("inspect", f"{name}-{container}", "--format", "user={{.Config.User}} read-only={{.HostConfig.ReadonlyRootfs}}")
+        facts = podman(
+            "inspect",
+            f"{name}-{container}",
+            "--format",
+            "user={{.Config.User}} read-only={{.HostConfig.ReadonlyRootfs}}",
+        )
         print(f"[{time.monotonic() - begun:4.0f} s] {name} is ready ({facts})", flush=True)
     code = podman("wait", f"{name}-{container}").splitlines()[-1]
     print(podman("logs", f"{name}-{container}"))

@@ -12,7 +12,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from helm_python import HelmError
+from helm_python import HelmError, lint
 
 from k8s import sync
 from potstill.broker import keys
@@ -352,3 +352,10 @@ def test_the_chart_has_the_version_of_the_package() -> None:
 def test_chart_and_compose_file_run_the_same_valkey() -> None:
     statefulset = named(rendered("one_lane_cpu"), "StatefulSet", "demo-potstill-valkey")
     assert statefulset["spec"]["template"]["spec"]["containers"][0]["image"] == services()["valkey"]["image"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_helm_finds_nothing_to_say_against_the_chart(name: str) -> None:
+    report = lint(CHART, values=case(name))
+    assert report["errors"] == []
+    assert [one for one in report["messages"] if one["severity"] > 1] == []  # 1: an icon is recommended
