@@ -1,8 +1,8 @@
 """Run the chart's pods with `podman kube play`, and its test job, where there is no cluster.
 
-Podman knows pods and secrets, not Services, StatefulSets or network policies: each rendered workload becomes one pod, named
-as the Service in front of it, so that names resolve. Specs of pods are the chart's own. Images: `localhost/potstill/*`,
-and `localhost/smoke-valkey` of local_bases.sh.
+Podman knows pods and secrets, not Services, StatefulSets or network policies: each rendered workload becomes one pod,
+named as the Service in front of it, so that names resolve. Specs of pods are the chart's own. Images:
+`localhost/potstill/*`, and `localhost/smoke-valkey` of local_bases.sh.
 """
 
 from __future__ import annotations
