@@ -1,12 +1,15 @@
 """Run the chart's pods with `podman kube play`, and its test job, where there is no cluster.
 
 Podman knows pods and secrets, not Services, StatefulSets or network policies: each rendered workload becomes one pod,
-named as the Service in front of it, so that names resolve. Specs of pods are the chart's own. Images:
+named as the Service in front of it, so that names resolve. Specs of pods are the chart's own, less ports (podman 4
+would publish them all on the host) and probes (it runs them with curl; they are asked here). Images:
 `localhost/potstill/*`, and `localhost/smoke-valkey` of local_bases.sh.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 import secrets
 import subprocess
 import sys
@@ -53,6 +56,9 @@ def pods() -> list[dict[str, Any]]:
             found.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
         elif one["kind"] == "Pod":
             found.append(one)
+    for pod in found:
+        for key in ("ports", "startupProbe", "readinessProbe", "livenessProbe"):
+            pod["spec"]["containers"][0].pop(key, None)
     return sorted(found, key=lambda pod: ORDER.index(pod["metadata"]["labels"]["app.kubernetes.io/component"]))
 
 
@@ -70,14 +76,21 @@ def ready(pod: str, container: str) -> bool:
     return done.returncode == 0
 
 
+def make_secret() -> None:
+    data = {key: base64.b64encode(secrets.token_hex(32).encode()).decode() for key in ("token", "valkey-password")}
+    if podman("version", "--format", "{{.Client.Version}}").startswith("4.3."):  # it reads secrets in a form of its own
+        podman("secret", "create", "potstill", "-", given=json.dumps(data))
+        return
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "potstill"}, "data": data}
+    podman("kube", "play", "-", given=yaml.safe_dump(secret))
+
+
 def start(pod: dict[str, Any]) -> None:
     podman("kube", "play", "--network", NETWORK, "-", given=yaml.safe_dump(pod))
 
 
 def main() -> int:
     begun = time.monotonic()
-    token = {"token": secrets.token_hex(32), "valkey-password": secrets.token_hex(32)}
-    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "potstill"}, "stringData": token}
     podman("network", "create", NETWORK)
     for name, owner in (("models", "10001:10001"), ("artifacts", "10001:10001"), ("data", "999:1000")):
         podman("volume", "create", f"potstill-kube-{name}")
@@ -86,7 +99,7 @@ def main() -> int:
     print(
         podman("run", "--rm", "--network", "none", "--read-only", *examples, LEARNER, *TRAIN.split()).splitlines()[-1]
     )
-    podman("kube", "play", "-", given=yaml.safe_dump(secret))
+    make_secret()
     for pod in pods():
         name, container = pod["metadata"]["name"], pod["spec"]["containers"][0]["name"]
         start(pod)

@@ -181,6 +181,7 @@ def test_flows_are_those_of_the_design() -> None:
         {"to": [{"ipBlock": {"cidr": "10.0.0.0/24"}}], "ports": [{"protocol": "TCP", "port": 6380}]}
     ]
     assert not any(one["metadata"]["name"].endswith("-valkey") for one in found)
+    assert _policy(rendered("two_lanes_gpu"), "rollout")["egress"][-1]["ports"] == [{"protocol": "TCP", "port": 8443}]
     keda = _policy(rendered("two_lanes_gpu"), "valkey")["ingress"][0]["from"][-1]
     assert keda == {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "keda"}}}
 
@@ -217,7 +218,7 @@ def test_secrets_are_named_and_never_written(name: str) -> None:
     secret = case(name)["secret"]["existing"]
     for _, _, pod in pods(rendered(name)):
         for variable in pod["containers"][0].get("env", []):
-            if re.search("TOKEN|PASSWORD", variable["name"]):
+            if re.search("TOKEN|PASSWORD|_API_KEY", variable["name"]):
                 assert variable["valueFrom"]["secretKeyRef"]["name"] == secret
 
 
