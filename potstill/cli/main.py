@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import potstill
-from potstill.cli import doctor, remote, run, serve
+from potstill.cli import doctor, remote, run, serve, validate
 from potstill.cli.terminal import OneLineErrors, output
 
 app = typer.Typer(
@@ -26,7 +26,7 @@ for command in (
     remote.cancel,
     remote.pause,
     remote.resume,
-    remote.validate,
+    validate.validate,
     doctor.doctor,
     serve.serve,
 ):

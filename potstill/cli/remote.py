@@ -33,15 +33,6 @@ def submit(job: JobPath, overrides: Overrides = None, url: Url = DEFAULT_URL, to
         output.print(client.submit(load_job(job, overrides or []).spec).id, highlight=False)
 
 
-def validate(job: JobPath, overrides: Overrides = None, url: Url = DEFAULT_URL, token: Token = None) -> None:
-    """Check a job against its data and the services that run, without queueing it."""
-    with Client(url, token) as client:
-        found = client.validate(load_job(job, overrides or []).spec)
-    output.print(f"the job can run: {found.train_problems} training and {found.heldout_problems} held-out problems")
-    for warning in found.warnings:
-        output.print(f"warning: {warning}", style="yellow", markup=False)
-
-
 def status(
     job_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="One job; without, the newest ones.")] = None,
     url: Url = DEFAULT_URL,

@@ -65,6 +65,7 @@ class StackSpec:
     threads: Threads = field(default_factory=lambda: Threads.split(usable_cores(), overlapping=True))
     gpu: GpuShares = field(default_factory=GpuShares)
     data_roots: tuple[Path, ...] = ()  # folders that data files may lie in, beside the gateway's own
+    without: frozenset[str] = frozenset()  # processes that are not started
     redis_url: str | None = None  # None: an embedded Valkey under the artifacts root
     env: Mapping[str, str] = field(default_factory=dict)  # of every process
     process_env: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # process name to more variables
@@ -150,7 +151,8 @@ class Stack:
 
     def _http_names(self) -> list[str]:
         workers = [f"rollout-{index}" for index in range(self.spec.rollout_workers)]
-        return ["student", *dict.fromkeys(self._teachers.values()), "verifier", "gateway", *workers, "learner"]
+        names = ["student", *dict.fromkeys(self._teachers.values()), "verifier", "gateway", *workers, "learner"]
+        return [name for name in names if name not in self.spec.without]
 
     def _url(self, name: str) -> str:
         return f"http://{HOST}:{self._ports[name]}"

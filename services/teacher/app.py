@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import numpy as np
 from fastapi import FastAPI, Request, Response
@@ -19,13 +19,15 @@ from potstill.service.http import message_response, openapi_messages, read_messa
 from potstill.service.logs import get_logger
 from services.teacher import metrics
 from services.teacher.admission import Admission
-from services.teacher.engine import Engine, EngineFacts, create_engine
+from services.teacher.engine import Engine, EngineDeadError, EngineFacts, create_engine
 from services.teacher.settings import TeacherSettings
 from services.teacher.validation import check_request
 
 TOKENIZER_HEADER = "x-potstill-tokenizer"
 ARRAY_FIELDS = ("logprobs", "candidate_logprobs", "top_logprobs", "tail_logprobs", "entropy")
 RETRY_SECONDS = 5.0
+WATCH_SECONDS = 5.0
+ANSWER_SECONDS = 5.0
 
 log = get_logger("teacher")
 
@@ -33,29 +35,29 @@ log = get_logger("teacher")
 class Teacher:
     """An engine that loads in the background, and the admission in front of it once it has."""
 
-    def __init__(self, settings: TeacherSettings, engine: Engine) -> None:
+    def __init__(self, settings: TeacherSettings, engine: Engine, on_death: Callable[[], None]) -> None:
         self._settings = settings
         self._engine = engine
+        self._on_death = on_death
         self._facts: EngineFacts | None = None
         self._admission: Admission | None = None
-        self._failure: str | None = None
+        self._failure: ServiceError | None = None
 
     @contextlib.asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
-        """Load while the probes are served already; stop the engine at the end."""
-        loading = asyncio.create_task(self._load())
+        """Load and watch the engine while the probes are served; stop it at the end."""
+        keeper = asyncio.create_task(self._keep())
         try:
             yield
         finally:
-            loading.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await loading
+            keeper.cancel()
+            await asyncio.wait({keeper})
             await self._engine.stop()
 
     async def live(self) -> None:
         """Ask the engine; while the model loads, being able to answer is enough."""
         if self._failure is not None:
-            raise UnavailableError(self._failure, code="model_load_failed")
+            raise self._failure
         if self._facts is not None:
             await self._engine.alive()
 
@@ -65,7 +67,7 @@ class Teacher:
     def facts(self) -> EngineFacts:
         """Raises UnavailableError until the model is loaded."""
         if self._failure is not None:
-            raise UnavailableError(self._failure, code="model_load_failed")
+            raise self._failure
         if self._facts is None:
             raise UnavailableError("the model is still loading", code="loading", retry_after=RETRY_SECONDS)
         return self._facts
@@ -97,12 +99,30 @@ class Teacher:
         _count(request, response)
         return response
 
+    async def _keep(self) -> None:
+        """Load, then ask the engine from time to time, and end the service with it."""
+        await self._load()
+        try:
+            while self._facts is not None:
+                await asyncio.sleep(WATCH_SECONDS)
+                await self._look()
+        except EngineDeadError as error:
+            self._failure = error
+            log.critical("the service ends, so that a supervisor can start it again", reason=error.detail)
+            self._on_death()
+
+    async def _look(self) -> None:
+        """Raises EngineDeadError. A question that a dying engine leaves open is never answered; the next one is."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self._engine.alive()
+
     async def _load(self) -> None:
         begun = time.perf_counter()
         try:
             facts = await self._engine.start()
         except Exception as error:  # whatever it was, the probes must say so
-            self._failure = f"the model could not be loaded: {error}"
+            self._failure = UnavailableError(f"the model could not be loaded: {error}", code="model_load_failed")
             log.error("model load failed", model=self._settings.teacher_model, exc_info=error)
             return
         self._admission = Admission(
@@ -113,9 +133,12 @@ class Teacher:
         log.info("model loaded", model=facts.model.id, engine=facts.engine.name, seconds=seconds)
 
 
-def build(settings: TeacherSettings) -> FastAPI:
-    """The app of this process. Raises SettingsError when the engine does not exist here."""
-    teacher = Teacher(settings, create_engine(settings))
+def build(settings: TeacherSettings, on_death: Callable[[], None] = lambda: None) -> FastAPI:
+    """The app of this process; `on_death` is called once the engine cannot answer any more.
+
+    Raises SettingsError when the engine does not exist here.
+    """
+    teacher = Teacher(settings, create_engine(settings), on_death)
     app = create_app(
         "teacher",
         settings,

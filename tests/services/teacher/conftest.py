@@ -53,11 +53,11 @@ class TeacherClient:
 
 
 @contextlib.contextmanager
-def started_teacher(**settings: Any) -> Iterator[TeacherClient]:
+def started_teacher(on_death: Callable[[], None] = lambda: None, **settings: Any) -> Iterator[TeacherClient]:
     """A teacher that answers HTTP; its model may still be loading."""
     configured = TeacherSettings(**({"auth": "off", "port": 0, "teacher_threads": 1, "drain_seconds": 2} | settings))
     config = uvicorn.Config(
-        build(configured), host="127.0.0.1", port=0, log_level="warning", timeout_graceful_shutdown=2
+        build(configured, on_death), host="127.0.0.1", port=0, log_level="warning", timeout_graceful_shutdown=2
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +20,7 @@ from services.teacher.engine import ENGINES, EngineFacts
 from services.teacher.torch_engine import TorchEngine
 from tests.services.teacher import reference
 from tests.services.teacher.conftest import START_SECONDS, TeacherClient, started_teacher
+from tests.services.teacher.processes import free_port, process, wait_until_answering
 
 
 def test_capabilities_describe_the_model(client: TeacherClient, model: Path) -> None:
@@ -100,50 +97,25 @@ def test_tokens_and_sequences_are_counted(client: TeacherClient) -> None:
 
 class TestProcess:
     def test_work_in_flight_is_answered_after_sigterm(self, model: Path) -> None:
-        port = _free_port()
+        port = free_port()
         request = ScoreRequest(tuple(s for seed in range(30) for s in reference.group(seed, 300, [100, 100])))
         with (
-            _process(port, POTSTILL_TEACHER_MODEL=str(model), POTSTILL_AUTH="off") as process,
+            process(port, POTSTILL_TEACHER_MODEL=str(model), POTSTILL_AUTH="off") as running,
             ThreadPoolExecutor(1) as pool,
         ):
             client = TeacherClient(f"http://127.0.0.1:{port}")
-            _wait_until_answering(client, process)
+            wait_until_answering(client, running)
             client.wait_ready()
             answer = pool.submit(TeacherClient(f"http://127.0.0.1:{port}").score, request)
             while not client.metric("potstill_teacher_requests_running"):
                 time.sleep(0.01)
-            process.send_signal(signal.SIGTERM)
+            running.send_signal(signal.SIGTERM)
             assert len(answer.result().sequences) == 60
-            assert process.wait(30) in (0, -signal.SIGTERM)  # uvicorn repeats the signal once it is done
+            assert running.wait(30) in (0, -signal.SIGTERM)  # uvicorn repeats the signal once it is done
 
     def test_an_unknown_engine_is_one_line(self, model: Path) -> None:
         variables = {"POTSTILL_TEACHER_MODEL": str(model), "POTSTILL_AUTH": "off", "POTSTILL_TEACHER_ENGINE": "abacus"}
-        with _process(0, **variables) as process:
-            assert process.wait(60) == 2
-            assert process.stderr is not None
-            assert process.stderr.read().splitlines()[-1].startswith("potstill: POTSTILL_TEACHER_ENGINE: 'abacus'")
-
-
-def _process(port: int, **variables: str) -> subprocess.Popen[str]:
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "POTSTILL_PORT": str(port)} | variables
-    command = [sys.executable, "-m", "services.teacher"]
-    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-
-
-def _wait_until_answering(client: TeacherClient, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while True:
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        try:
-            client.http.get("/livez")
-        except httpx.ConnectError:
-            time.sleep(0.1)
-        else:
-            return
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        with process(0, **variables) as running:
+            assert running.wait(60) == 2
+            assert running.stderr is not None
+            assert running.stderr.read().splitlines()[-1].startswith("potstill: POTSTILL_TEACHER_ENGINE: 'abacus'")
