@@ -9,15 +9,15 @@ from typing import Annotated
 
 import typer
 
+from potstill.cli.check_here import check_here
 from potstill.cli.follow import follow
 from potstill.cli.jobfile import JobFile, load_job
 from potstill.cli.progress import RunProgress, display_for
 from potstill.cli.summary import Curves, plot_curves, print_result, summary_document, write_summary
-from potstill.cli.terminal import INTERRUPTED_EXIT, CommandError, errors, interrupt_on_sigterm, output
+from potstill.cli.terminal import INTERRUPTED_EXIT, errors, interrupt_on_sigterm, output
 from potstill.client import ApiError, Client, UnreachableError
 from potstill.contracts.job import Job
 from potstill.contracts.state import JobState
-from potstill.data import DataError, load_problems
 from potstill.local.stack import GpuShares, Stack, StackSpec, TeacherProcess
 from potstill.local.supervisor import SupervisorError
 from potstill.local.threads import Threads, usable_cores
@@ -39,7 +39,7 @@ def run(
     """Run a job on this machine: start everything, train, evaluate, stop everything."""
     local = [f"local.engine={engine}"] if engine else []
     file = load_job(job, [*(overrides or []), *local], seed=seed)
-    _check_data(file)
+    check_here(file.spec)  # before a model is loaded; the gateway checks the rest
     folder = out or Path("artifacts") / file.spec.name
     interrupt_on_sigterm()
     configure_logging("warning", "console")
@@ -52,17 +52,6 @@ def run(
     if ended.status is not JobState.SUCCEEDED:
         errors.print(f"the logs are in {folder / 'logs'}", markup=False, highlight=False)
         raise typer.Exit(1)
-
-
-def _check_data(file: JobFile) -> None:
-    """Read the data before a model is loaded; the gateway checks the rest."""
-    data = file.spec.data
-    for field, path in (("train", data.train), ("heldout", data.heldout)):
-        try:
-            if path is not None:
-                load_problems(Path(path), data)
-        except DataError as error:
-            raise CommandError(f"data.{field}: {error.message}") from error
 
 
 def _say(line: str) -> None:

@@ -9,15 +9,13 @@ from typing import Annotated
 
 import typer
 
-from potstill.checks.rows import check_rows
+from potstill.cli.check_here import check_here, problems_of
 from potstill.cli.jobfile import JobFile, load_job
 from potstill.cli.remote import Overrides, Token
 from potstill.cli.run import stack_spec
-from potstill.cli.terminal import CommandError, interrupt_on_sigterm, output
+from potstill.cli.terminal import interrupt_on_sigterm, output
 from potstill.client import Client
-from potstill.contracts.job import JobSpec, Validation
-from potstill.contracts.problem import Problem
-from potstill.data import DataError, load_problems
+from potstill.contracts.job import Validation
 from potstill.local.self_check import LARGEST_FLOAT32, MEAN_BFLOAT16, TEACHER, SelfCheck, self_check
 from potstill.local.stack import Stack, TeacherProcess
 from potstill.service.logs import configure_logging
@@ -46,31 +44,13 @@ def validate(
         with Client(url, token) as client:
             _tell(client.validate(file.spec), "the job can run")
     else:
-        _tell(_check_here(file.spec), "the file and its data are in order")
+        _tell(check_here(file.spec), "the file and its data are in order")
         output.print("no service was asked: name a gateway (--url, POTSTILL_URL), or use --self-check", style="dim")
-
-
-def _check_here(spec: JobSpec) -> Validation:
-    """Without any service. Raises CommandError with every finding."""
-    train, heldout = _problems(spec.data.train, "data.train", spec), []
-    if spec.data.heldout is not None:
-        heldout = _problems(spec.data.heldout, "data.heldout", spec)
-    found = check_rows(train, spec)
-    if found.refusals:
-        raise CommandError("".join(f"\n  {finding.field}: {finding.message}" for finding in found.refusals))
-    return Validation(train_problems=len(train), heldout_problems=len(heldout), warnings=found.warnings)
-
-
-def _problems(path: str, field: str, spec: JobSpec) -> list[Problem]:
-    try:
-        return load_problems(Path(path), spec.data)
-    except DataError as error:
-        raise CommandError(f"{field}: {error.message}") from error
 
 
 def _check_with_services(file: JobFile) -> None:
     """Start what a run starts, but for the learner, and a teacher that is the student."""
-    _check_here(file.spec)
+    check_here(file.spec)
     folder = Path("artifacts") / file.spec.name / "self-check"
     shutil.rmtree(folder, ignore_errors=True)
     interrupt_on_sigterm()
@@ -83,7 +63,7 @@ def _check_with_services(file: JobFile) -> None:
     with Stack(spec, progress=lambda line: output.print(line, style="dim", highlight=False, markup=False)) as stack:
         with stack.client() as client:
             _tell(client.validate(file.spec), "the job can run")
-        found = self_check(stack, file.spec, _problems(file.spec.data.train, "data.train", file.spec))
+        found = self_check(stack, file.spec, problems_of(file.spec.data.train, "data.train", file.spec))
     _tell_agreement(found)
     if not found.passed:
         raise typer.Exit(1)
