@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from potstill.checks.findings import Findings
+from potstill.contracts.context import PlainContext
 from potstill.contracts.job import JobSpec
 from potstill.contracts.problem import Problem
 
@@ -38,12 +39,27 @@ def check_rows(problems: list[Problem], spec: JobSpec) -> Findings:
         for reader in dict.fromkeys((name, spec.reference_of(name))):
             if reader is not None:
                 _check_solutions(reader, rows, spec, findings)
+    findings.warnings += [_nothing_to_learn(name) for name in routed if _is_the_student(name, spec)]
     asked = {spec.reference_of(name) for name in routed}
     findings.warnings += [
         f"teacher {name!r} is named by no row of the training data"
         for name in sorted(set(spec.teachers) - routed.keys() - asked)
     ]
     return findings
+
+
+def _is_the_student(name: str, spec: JobSpec) -> bool:
+    """Whether a teacher knows nothing that the student does not, and nothing else is to be learnt from."""
+    teacher = spec.teachers[name]
+    is_plain = isinstance(teacher.context, PlainContext)
+    return is_plain and teacher.model == spec.student.model and not spec.resolved_objective.outcome_weight
+
+
+def _nothing_to_learn(name: str) -> str:
+    return (
+        f"teacher {name!r} is the student's own model and reads the student's own prompt, so there is nothing to learn "
+        f"from it: name a stronger model, or give it a context with the solution or demonstrations"
+    )
 
 
 def _routed(problems: list[Problem], spec: JobSpec) -> dict[str, list[tuple[int, Problem]]]:

@@ -151,9 +151,9 @@ def _check_student_top_k(spec: JobSpec, student: Capabilities, findings: Finding
             "the student service cannot tell its likeliest tokens: set `candidates: teacher`, or serve the student "
             "with an engine that can (POTSTILL_STUDENT_ENGINE=torch or vllm)",
         )
-    _check_limit(
-        wanted, student.limits.get("max_top_k"), "student service", "raise POTSTILL_STUDENT_MAX_TOP_K", findings
-    )
+    assert student.model is not None
+    limit = min(student.limits.get("max_top_k", wanted), student.model.vocab_size)
+    _check_limit(wanted, limit, "student service", "raise POTSTILL_STUDENT_MAX_TOP_K", findings)
 
 
 def _check_teacher_candidates(spec: JobSpec, name: str, teacher: Capabilities, findings: Findings) -> None:

@@ -71,7 +71,7 @@ class TestVocabulary:
         assert "choose a teacher" in refusal(check(teacher=other), "tokenizer_mismatch")["teachers.maths.model"]
 
     def test_another_chat_template_is_told(self, check: Check) -> None:
-        (warning,) = warnings(check(teacher=changed(STUDENT, chat_template="sha256:other")))
+        (warning,) = warnings(check(teacher=changed(STUDENT, id="lab/large", chat_template="sha256:other")))
         assert "another chat template" in warning
 
 
@@ -92,12 +92,24 @@ class TestEnds:
         assert warnings(check(student=both, teacher=self.TEACHER)) == []
 
     def test_stop_tokens_that_leave_out_the_students_own_are_told(self, check: Check) -> None:
-        (warning,) = warnings(check(teacher=STUDENT, sampling={"max_tokens": 8, "stop_token_ids": [7]}))[:1]
-        assert "leave out [151643]" in warning
+        wants = {"max_tokens": 8, "stop_token_ids": [7]}
+        first, second = warnings(check(teacher=changed(STUDENT, id="lab/large"), sampling=wants))
+        assert "leave out [151643]" in first
+        assert "stop_token_ids: [7, 151643]" in second
 
     def test_one_outside_the_vocabulary_is_refused(self, check: Check) -> None:
         response = check(sampling={"max_tokens": 8, "stop_token_ids": [151643, 151936]})
         assert "[151936]" in refusal(response, "unknown_token")["sampling.stop_token_ids"]
+
+
+class TestTheStudentItself:
+    def test_a_teacher_that_knows_no_more_is_told(self, check: Check) -> None:
+        (warning,) = warnings(check(teacher=STUDENT))
+        assert "nothing to learn" in warning
+
+    @pytest.mark.parametrize("job", [{"context": {"kind": "solution"}}, {"objective": {"preset": "opd+grpo"}}])
+    def test_one_with_a_context_or_beside_an_outcome_is_fine(self, check: Check, job: dict[str, Any]) -> None:
+        assert warnings(check(teacher=STUDENT, **job)) == []
 
 
 class TestCandidates:

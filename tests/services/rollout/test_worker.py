@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import msgspec
 import numpy as np
 import pytest
@@ -161,18 +162,20 @@ async def test_an_eval_ticket_asks_no_teacher(learner: Learner) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "teacher", "reason"),
+    ("changes", "teacher", "reason", "counted"),
     [
-        ({"solution": None}, "shown", "has no solution"),
-        ({"solution": "x" * 300}, "shown", "more than its context.max_tokens of 200"),
-        ({}, "nobody", "knows no teacher nobody"),
-        ({"kind": "telepathy"}, "plain", "telepathy"),
+        ({"solution": None}, "shown", "has no solution", "no_solution"),
+        ({"solution": "x" * 300}, "shown", "more than its context.max_tokens of 200", "too_long"),
+        ({}, "nobody", "knows no teacher nobody", "teacher_unknown"),
+        ({"kind": "telepathy"}, "plain", "telepathy", "refused"),
     ],
 )
-async def test_a_ticket_that_cannot_be_fulfilled_becomes_a_tombstone(
-    learner: Learner, changes: dict[str, Any], teacher: str, reason: str
+async def test_a_ticket_that_cannot_be_fulfilled_becomes_a_tombstone_that_is_counted(
+    stack: Stack, learner: Learner, changes: dict[str, Any], teacher: str, reason: str, counted: str
 ) -> None:
     group = await learner.ask(problem(**changes), teacher)
+    lines = httpx.get(f"{stack._url('rollout-0')}/metrics").text.splitlines()
+    assert f'potstill_rollout_tombstones_total{{phase="train",reason="{counted}"}} 1.0' in lines
     assert group.trajectories == ()
     assert group.tombstone is not None
     assert reason in group.tombstone
