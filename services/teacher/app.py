@@ -101,8 +101,8 @@ class Teacher:
 
     async def _keep(self) -> None:
         """Load, then ask the engine from time to time, and end the service with it."""
-        await self._load()
         try:
+            await self._load()
             while self._facts is not None:
                 await asyncio.sleep(WATCH_SECONDS)
                 await self._look()
@@ -121,6 +121,8 @@ class Teacher:
         begun = time.perf_counter()
         try:
             facts = await self._engine.start()
+        except EngineDeadError:
+            raise
         except Exception as error:  # whatever it was, the probes must say so
             self._failure = UnavailableError(f"the model could not be loaded: {error}", code="model_load_failed")
             log.error("model load failed", model=self._settings.teacher_model, exc_info=error)
