@@ -54,7 +54,8 @@ class ResponseLogprobs:
     """M response tokens; natural logarithms, at the sampling temperature."""
 
     logprob_M: Tensor  # with gradient
-    entropy_M: Tensor  # nats, without
+    entropy_M: Tensor  # nats; with gradient where it was asked for
+    candidate_MK: Tensor  # of the batch's candidates, with gradient
 
 
 def load_student(
@@ -128,8 +129,10 @@ def _check_head(student: Student) -> None:
         raise JobError("student_unsupported", message)
 
 
-def response_logprobs(student: Student, batch: MicroBatch, temperature: float) -> ResponseLogprobs:
-    """Log-probability and entropy of every response token of a micro-batch, from one forward.
+def response_logprobs(
+    student: Student, batch: MicroBatch, temperature: float, *, entropy_gradient: bool = False
+) -> ResponseLogprobs:
+    """Log-probability and entropy of every response token of a micro-batch, and of its candidates, from one forward.
 
     Only the hidden states that predict response tokens go through the head, in float32 and in chunks whose logits are
     computed again for the gradient, so memory does not grow with tokens times vocabulary.
@@ -137,27 +140,40 @@ def response_logprobs(student: Student, batch: MicroBatch, temperature: float) -
     with torch.autocast(student.device.type, torch.bfloat16, enabled=student.dtype is torch.bfloat16):
         hidden_NLD = student.body(input_ids=batch.input_ids_NL, use_cache=False).last_hidden_state
     hidden_MD = hidden_NLD[batch.row_M, batch.position_M]
+    # The sampled token and the candidates are read together.
+    ids_MJ = torch.cat([batch.target_M[:, None], batch.candidate_ids_MK], dim=1)
     parts = [
-        checkpoint(_chunk, student, hidden_CD, target_C, temperature, use_reentrant=False)
-        for hidden_CD, target_C in _chunks(student, hidden_MD, batch.target_M)
+        checkpoint(_chunk, student, hidden_CD, ids_CJ, temperature, entropy_gradient, use_reentrant=False)
+        for hidden_CD, ids_CJ in _chunks(student, hidden_MD, ids_MJ)
     ]
     logprobs, entropies = zip(*parts, strict=True)
-    return ResponseLogprobs(torch.cat(logprobs), torch.cat(entropies))
+    logprob_MJ = torch.cat(logprobs)
+    return ResponseLogprobs(logprob_MJ[:, 0], torch.cat(entropies), logprob_MJ[:, 1:])
 
 
-def _chunks(student: Student, hidden_MD: Tensor, target_M: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+@torch.no_grad()
+def base_logprobs(student: Student, batch: MicroBatch, temperature: float) -> Tensor:
+    """Log-probabilities [M] of the model under the adapter: the same weights, with the adapter out of the way."""
+    assert student.is_adapter, "a job that trains full weights has no base"
+    with student.model.disable_adapter():
+        return response_logprobs(student, batch, temperature).logprob_M
+
+
+def _chunks(student: Student, hidden_MD: Tensor, ids_MJ: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """At least one chunk, perhaps without tokens: backward must run on every micro-batch."""
     size = max(1, LOGIT_CHUNK_ELEMENTS // student.causal.get_output_embeddings().weight.shape[0])
-    return zip(torch.split(hidden_MD, size), torch.split(target_M, size), strict=True)
+    return zip(torch.split(hidden_MD, size), torch.split(ids_MJ, size), strict=True)
 
 
-def _chunk(student: Student, hidden_CD: Tensor, target_C: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+def _chunk(
+    student: Student, hidden_CD: Tensor, ids_CJ: Tensor, temperature: float, entropy_gradient: bool
+) -> tuple[Tensor, Tensor]:
     logits_CV = _logits(student, hidden_CD) / temperature
     normalizer_C = logits_CV.logsumexp(dim=-1)
-    logprob_C = logits_CV.gather(-1, target_C[:, None])[:, 0] - normalizer_C
-    with torch.no_grad():
+    logprob_CJ = logits_CV.gather(-1, ids_CJ) - normalizer_C[:, None]
+    with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
         entropy_C = normalizer_C - (torch.softmax(logits_CV, dim=-1) * logits_CV).sum(dim=-1)
-    return logprob_C, entropy_C
+    return logprob_CJ, entropy_C
 
 
 def _logits(student: Student, hidden_CD: Tensor) -> Tensor:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -14,8 +15,9 @@ from torch import Tensor
 
 from learner.batch import MicroBatch, StepBatch
 from learner.model import ResponseLogprobs
-from learner.objectives import Objective, TokenTerms
 from learner.objectives.importance import mismatch_kl
+from learner.objectives.objective import Losses, Objective
+from learner.objectives.tokens import Tokens
 from learner.optimizer import Update
 from potstill.contracts.generation import FinishReason
 from potstill.contracts.trajectory import Trajectory, TrajectoryGroup
@@ -27,14 +29,21 @@ PHASES = ("waiting", "forward", "backward", "optimizer", "publish", "checkpoint"
 QUANTITIES = {
     "loss": "Loss of the step.",
     "reverse_kl": "Mean of S - T over counted tokens, nats: the estimate of KL(student || teacher) per token.",
+    "divergence": "Mean divergence from the teacher over candidates, nats per counted token.",
+    "reference_kl": "Mean of S - R over tokens with a reference value, nats: KL(student || reference) per token.",
     "teacher_logprob": "Mean teacher log-probability T of counted tokens, nats.",
     "student_logprob": "Mean student log-probability S of counted tokens, nats.",
+    "reference_logprob": "Mean reference log-probability R of tokens that have one, nats.",
     "behaviour_logprob": "Mean behaviour log-probability B of counted tokens, nats.",
     "entropy": "Mean entropy of the student at counted tokens, nats.",
     "advantage": "Mean advantage of counted tokens.",
+    "baseline": "Mean advantage of the step, where it is subtracted.",
+    "signal_clipped_share": "Share of counted tokens whose signal was above its bound.",
     "gate_zeroed_share": "Share of counted tokens whose signal the gate set to zero.",
     "gate_zeroed_share_right": "The same among tokens of correct samples.",
     "gate_zeroed_share_wrong": "The same among tokens of samples that are not.",
+    "group_scale_mean": "Mean factor of the group scale over counted tokens.",
+    "group_scale_min": "The smallest of them.",
     "correct_share": "Share of verified samples that are correct.",
     "groups_all_right": "Groups whose verified samples are all correct.",
     "groups_all_wrong": "Groups whose verified samples are all wrong.",
@@ -55,9 +64,11 @@ QUANTITIES = {
     "tombstones": "Tickets of the step that could not be fulfilled.",
     "trajectories": "Samples in the step.",
     "tokens": "Prompt and response tokens in the step, without padding.",
-    "counted_tokens": "Response tokens that the loss is the mean of.",
+    "counted_tokens": "Response tokens that the main term of the loss counts.",
     "missing_teacher_tokens": "Response tokens without a finite teacher value.",
     "missing_behaviour_tokens": "Response tokens without a finite behaviour value.",
+    "missing_reference_tokens": "Response tokens without a finite reference value, where one is asked for.",
+    "missing_candidate_values": "Candidates without a finite teacher value, and response tokens without a candidate.",
     "unscored_samples": "Samples without a score.",
     "gradient_norm": "Gradient norm before clipping.",
     "learning_rate": "Learning rate of the step.",
@@ -96,72 +107,80 @@ class Stopwatch:
         return seconds, total
 
 
+Column = tuple[Tensor, Tensor]  # values, and which of them to sum
+
+
 @dataclass
 class TokenStatistics:
-    """Sums over the counted tokens of a step, micro-batch by micro-batch."""
+    """Sums over the tokens of a step, micro-batch by micro-batch."""
 
     objective: Objective
     teachers: tuple[str, ...]
+    baseline: float = 0.0
     sums: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    largest_ratio: float = 0.0
+    counts: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    loss: float = 0.0
+    largest_ratio: float = -math.inf
+    smallest_scale: float = math.inf
 
-    def add(self, micro: MicroBatch, student: ResponseLogprobs, terms: TokenTerms, correct_M: Tensor) -> None:
-        """Take in one micro-batch; one transfer from the device."""
-        counted_M = micro.counted_M
-        student_M = student.logprob_M.detach()
-        zeroed_M = counted_M & (terms.advantage_M == 0) & (terms.signal_M != 0)
-        wrong_M = ~correct_M & micro.score_N.isfinite()[micro.row_M]
-        columns: dict[str, Tensor] = {
-            "counted": counted_M,
-            "signal": terms.signal_M,
-            "teacher": micro.teacher_M,
-            "student": student_M,
-            "behaviour": micro.behaviour_M,
-            "entropy": student.entropy_M,
-            "advantage": terms.advantage_M,
-            "loss": terms.loss_M.detach(),
-            "zeroed": zeroed_M,
-            "right": correct_M,
-            "wrong": wrong_M,
-            "zeroed right": zeroed_M & correct_M,
-            "zeroed wrong": zeroed_M & wrong_M,
-            "weight": terms.weight_M,
-            "capped": terms.ratio_M > self.objective.spec.importance_cap,
-            "mismatch": mismatch_kl(student_M - micro.behaviour_M),
+    def add(self, micro: MicroBatch, student: ResponseLogprobs, tokens: Tokens, losses: Losses, loss: Tensor) -> None:
+        """Take in one micro-batch."""
+        columns = self._columns(micro, student, tokens, losses)
+        sums = torch.stack([values.double().where(mask, 0.0).sum() for values, mask in columns.values()])
+        counts = torch.stack([mask.sum() for _, mask in columns.values()])
+        for name, total, count in zip(columns, sums.tolist(), counts.tolist(), strict=True):
+            self.sums[name] += total
+            self.counts[name] += count
+        self.loss += float(loss)
+        counted_M = micro.counted[self.objective.terms[0]]
+        if counted_M.any():
+            self.largest_ratio = max(self.largest_ratio, float(losses.ratio_M[counted_M].max()))
+            self.smallest_scale = min(self.smallest_scale, float(losses.advantage.scale_M[counted_M].min()))
+
+    def _columns(
+        self, micro: MicroBatch, student: ResponseLogprobs, tokens: Tokens, losses: Losses
+    ) -> dict[str, Column]:
+        advantage, counted_M = losses.advantage, micro.counted[self.objective.terms[0]]
+        zeroed_M = (advantage.gated_M == 0) & (advantage.bounded_M != 0)
+        wrong_M = ~tokens.correct_M & micro.score_N.isfinite()[micro.row_M]
+        compared_M = counted_M & micro.teacher_known_M
+        sampled_M = counted_M & micro.behaviour_known_M
+        columns: dict[str, Column] = {
+            "reverse_kl": (tokens.student_M - micro.teacher_M, compared_M),
+            "teacher_logprob": (micro.teacher_M, compared_M),
+            "student_logprob": (tokens.student_M, counted_M),
+            "behaviour_logprob": (micro.behaviour_M, sampled_M),
+            "reference_logprob": (tokens.reference_M, micro.reference_known_M),
+            "reference_kl": (tokens.student_M - tokens.reference_M, micro.reference_known_M),
+            "entropy": (student.entropy_M.detach(), counted_M),
+            "advantage": (advantage.value_M - self.baseline, counted_M),
+            "signal_clipped_share": (advantage.bounded_M != advantage.signal_M, counted_M),
+            "gate_zeroed_share": (zeroed_M, counted_M),
+            "gate_zeroed_share_right": (zeroed_M, counted_M & tokens.correct_M),
+            "gate_zeroed_share_wrong": (zeroed_M, counted_M & wrong_M),
+            "group_scale_mean": (advantage.scale_M, counted_M),
+            "importance_mean": (losses.weight_M, sampled_M),
+            "importance_capped_share": (losses.ratio_M > self.objective.spec.importance_cap, sampled_M),
+            "mismatch_kl": (mismatch_kl(tokens.student_M - micro.behaviour_M), sampled_M),
         }
+        if losses.divergence_M is not None:
+            columns["divergence"] = (losses.divergence_M.detach(), counted_M)
         for index, name in enumerate(self.teachers):
             mine_M = (micro.teacher_N == index)[micro.row_M]
-            columns |= {f"counted by {name}": mine_M, f"signal of {name}": terms.signal_M.where(mine_M, 0.0)}
-        table = torch.stack([column.double().where(counted_M, 0.0) for column in columns.values()])
-        for name, total in zip(columns, table.sum(dim=1).tolist(), strict=True):
-            self.sums[name] += total
-        if counted_M.any():
-            self.largest_ratio = max(self.largest_ratio, float(terms.ratio_M.where(counted_M, 0.0).max()))
+            columns[f"reverse_kl/{name}"] = (tokens.student_M - micro.teacher_M, compared_M & mine_M)
+        return columns
 
     def numbers(self) -> dict[str, float | None]:
-        counted = self.sums["counted"]
-        signal = self._mean("signal", counted)
-        by_teacher = {name: self._mean(f"signal of {name}", self.sums[f"counted by {name}"]) for name in self.teachers}
-        return {
-            "loss": self._mean("loss", counted),
-            "reverse_kl": None if signal is None else -signal,
-            **{f"reverse_kl/{name}": None if value is None else -value for name, value in by_teacher.items()},
-            "teacher_logprob": self._mean("teacher", counted),
-            "student_logprob": self._mean("student", counted),
-            "behaviour_logprob": self._mean("behaviour", counted),
-            "entropy": self._mean("entropy", counted),
-            "advantage": self._mean("advantage", counted),
-            "gate_zeroed_share": self._mean("zeroed", counted),
-            "gate_zeroed_share_right": self._mean("zeroed right", self.sums["right"]),
-            "gate_zeroed_share_wrong": self._mean("zeroed wrong", self.sums["wrong"]),
-            "importance_mean": self._mean("weight", counted),
-            "importance_max": self.largest_ratio if counted else None,
-            "importance_capped_share": self._mean("capped", counted),
-            "mismatch_kl": self._mean("mismatch", counted),
+        means = {name: self._mean(name) for name in self.sums}
+        return means | {
+            "loss": self.loss if self.counts["student_logprob"] else None,
+            "importance_max": self.largest_ratio if self.counts["importance_mean"] else None,
+            "group_scale_min": self.smallest_scale if self.counts["group_scale_mean"] else None,
+            "baseline": self.baseline if self.objective.spec.baseline == "mean" else None,
         }
 
-    def _mean(self, name: str, count: float) -> float | None:
-        return self.sums[name] / count if count else None
+    def _mean(self, name: str) -> float | None:
+        return self.sums[name] / self.counts[name] if self.counts[name] else None
 
 
 def sample_numbers(step: int, groups: Sequence[TrajectoryGroup], objective: Objective) -> dict[str, float | None]:
@@ -190,12 +209,15 @@ def sample_numbers(step: int, groups: Sequence[TrajectoryGroup], objective: Obje
 
 
 def batch_numbers(batch: StepBatch) -> dict[str, float | None]:
+    missing = batch.missing
     return {
         "tokens": batch.num_tokens,
         "counted_tokens": batch.num_counted,
-        "missing_teacher_tokens": batch.num_missing_teacher,
-        "missing_behaviour_tokens": batch.num_missing_behaviour,
-        "unscored_samples": batch.num_unscored,
+        "missing_teacher_tokens": missing.teacher,
+        "missing_behaviour_tokens": missing.behaviour,
+        "missing_reference_tokens": missing.reference,
+        "missing_candidate_values": missing.candidates,
+        "unscored_samples": missing.scores,
     }
 
 
@@ -205,6 +227,18 @@ def update_numbers(update: Update) -> dict[str, float | None]:
         "learning_rate": update.learning_rate,
         "skipped_updates": int(update.skipped),
     }
+
+
+def alerts(step: int, numbers: Mapping[str, float | None]) -> list[str]:
+    """What a person should hear of a step, beside its numbers."""
+    found = []
+    if numbers["truncated_share"] == 1.0:
+        found.append(f"every sample of step {step} was cut at the length limit: raise sampling.max_tokens")
+    if numbers["trajectories"] and not numbers["counted_tokens"]:
+        found.append(f"no token of step {step} could be learned from: see the missing values of its numbers")
+    if numbers["skipped_updates"]:
+        found.append(f"the gradient of step {step} was not finite, and the weights were left as they were")
+    return found
 
 
 def complete(numbers: dict[str, float | None]) -> dict[str, float]:

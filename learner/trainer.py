@@ -20,7 +20,7 @@ from learner.inbox import Inbox
 from learner.journal import Journal
 from learner.ledger import StepLog, ledger_lines
 from learner.model import Student, load_student
-from learner.objectives import resolve
+from learner.objectives import objective_of
 from learner.optimizer import StudentOptimizer
 from learner.policy import Policies
 from learner.samples import write_samples
@@ -61,7 +61,7 @@ class Trainer:
     ) -> None:
         self.job_id, self.spec, self.folder, self.options = job_id, spec, folder, options
         self.channel, self.control = channel, control
-        self.objective = resolve(spec.objective)
+        self.objective = objective_of(spec)
         self.facts = JobFacts(
             job_id, spec.student.model, spec.objective.model_dump(mode="json"), spec.student.lora is not None
         )
@@ -257,6 +257,9 @@ class Trainer:
         numbers |= seconds | self.heldout
         numbers["tokens_per_second"] = (numbers["tokens"] or 0.0) / total
         self.heldout = {}
+        for alert in report.alerts(self.step, numbers):
+            log.warning(alert, job=self.job_id)
+            self.channel.say(alert, level="warning", step=self.step)
         known = report.complete(numbers)
         metrics.step.set(self.step)
         metrics.publish(known)

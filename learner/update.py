@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from learner.batch import MicroBatch, StepBatch
-from learner.model import Student, response_logprobs
-from learner.objectives import Objective, TokenTerms, correct_mask
-from learner.objectives.signal import TokenLogprobs
+from learner.model import ResponseLogprobs, Student, base_logprobs, response_logprobs
+from learner.objectives.candidates import Candidates
+from learner.objectives.objective import Objective
+from learner.objectives.terms import Term
+from learner.objectives.tokens import Tokens
 from learner.report import Stopwatch, TokenStatistics
 
 
@@ -23,22 +27,77 @@ def accumulate_gradients(
     check: Callable[[], None],
 ) -> TokenStatistics:
     """Add the gradient of the step's loss to the student's parameters; `check` may raise between micro-batches."""
-    statistics = TokenStatistics(objective, batch.teachers)
+    forward = Forward(student, objective, temperature)
+    with stopwatch.phase("forward", student.device):
+        baseline = forward.baseline(batch, check) if objective.spec.baseline == "mean" else 0.0
+    statistics = TokenStatistics(objective, batch.teachers, baseline)
     for waiting in batch.micro_batches:
         check()
         micro = waiting.to(student.device)
         with stopwatch.phase("forward", student.device):
-            sampled = response_logprobs(student, micro, temperature)
-            correct_M = correct_mask(objective, micro.score_N, micro.row_M)
-            terms = _terms(objective, micro, sampled.logprob_M, correct_M)
-            loss = objective.aggregate(terms.loss_M, micro.counted_M, batch.num_counted)
+            values, tokens = forward(micro)
+            candidates = _candidates(micro, values)
+            losses = objective.losses(
+                values.logprob_M, values.entropy_M, tokens, micro.counted, candidates=candidates, baseline=baseline
+            )
+            loss = objective.total(losses, micro.shares)
         with stopwatch.phase("backward", student.device):
             loss.backward()  # type: ignore[no-untyped-call]
-        statistics.add(micro, sampled, terms, correct_M)
+        statistics.add(micro, values, tokens, losses, loss.detach())
     return statistics
 
 
-def _terms(objective: Objective, micro: MicroBatch, student_M: Tensor, correct_M: Tensor) -> TokenTerms:
-    """One update a batch: S̄ is S of this very forward."""
-    tokens = TokenLogprobs(student_M.detach(), micro.teacher_M, micro.behaviour_M)
-    return objective.terms(student_M, tokens, correct_M, micro.counted_M, micro.row_M, micro.num_rows)
+@dataclass(frozen=True)
+class Forward:
+    """The student's values at a micro-batch, and with them all that an objective reads of its tokens."""
+
+    student: Student
+    objective: Objective
+    temperature: float
+
+    def __call__(self, micro: MicroBatch) -> tuple[ResponseLogprobs, Tokens]:
+        """One update a batch: S̄ is S of this very forward."""
+        values = response_logprobs(
+            self.student, micro, self.temperature, entropy_gradient=Term.ENTROPY in self.objective.terms
+        )
+        return values, self._tokens(micro, values.logprob_M.detach())
+
+    def _tokens(self, micro: MicroBatch, student_M: Tensor) -> Tokens:
+        threshold = self.objective.spec.threshold
+        return Tokens(
+            student_M=student_M,
+            teacher_M=micro.teacher_M,
+            behaviour_M=micro.behaviour_M,
+            behaviour_known_M=micro.behaviour_known_M,
+            reference_M=self._reference(micro),
+            reward_scale_M=micro.reward_scale_N[micro.row_M],
+            correct_M=(micro.score_N.nan_to_num(nan=-torch.inf) > threshold)[micro.row_M],
+            group_advantage_M=micro.group_advantage_N[micro.row_M],
+            sample_M=micro.row_M,
+            num_samples=micro.num_rows,
+        )
+
+    def _reference(self, micro: MicroBatch) -> Tensor:
+        """R: what came with the samples, or the base model's values."""
+        if not micro.reference_is_base_N.any():
+            return micro.reference_M
+        base_M = base_logprobs(self.student, micro, self.temperature)
+        return torch.where(micro.reference_is_base_N[micro.row_M], base_M, micro.reference_M)
+
+    @torch.no_grad()
+    def baseline(self, batch: StepBatch, check: Callable[[], None]) -> float:
+        """The mean advantage of the tokens that the policy gradient counts, over the whole step: one more forward."""
+        total, count = 0.0, 0
+        for waiting in batch.micro_batches:
+            check()
+            micro = waiting.to(self.student.device)
+            _, tokens = self(micro)
+            counted_M = micro.counted[Term.POLICY_GRADIENT]
+            value_M = self.objective.advantage(tokens).value_M
+            total += float(value_M.double().where(counted_M, 0.0).sum())
+            count += int(counted_M.sum())
+        return total / max(1, count)
+
+
+def _candidates(micro: MicroBatch, values: ResponseLogprobs) -> Candidates:
+    return Candidates(values.candidate_MK, micro.candidate_teacher_MK)

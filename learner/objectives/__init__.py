@@ -1,102 +1,77 @@
 """Objectives: pure functions on tensors, one idea a file, composed by an `ObjectiveSpec`.
 
-A new signal, gate, importance ratio or aggregation is one function and one line in its registry; what belongs between
-gate and loss (group scale, outcome) goes into `advantage`. Shapes: M tokens of the samples of one micro-batch, without
-padding; N samples.
+A new signal, gate, group scale, importance ratio, divergence, reference KL or aggregation is one function and one line
+in its registry. Shapes: M tokens of the samples of one micro-batch, without padding; N samples; K candidates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
 
-import torch
-from torch import Tensor
-
-from learner.objectives.aggregation import token_mean
-from learner.objectives.gate import GATES, Gate
-from learner.objectives.importance import RATIOS, Ratio
-from learner.objectives.loss import clipped_policy_gradient
-from learner.objectives.signal import TokenLogprobs, opd
-from potstill.contracts.objective import ObjectiveSpec, ResolvedObjective
+from learner.objectives import aggregation, divergence, gate, group, importance, reference_kl, signal
+from learner.objectives.aggregation import Aggregation
+from learner.objectives.divergence import Divergence
+from learner.objectives.importance import Ratio
+from learner.objectives.objective import Gate, GroupScale, Objective, ReferenceKl, Route, Signal
+from learner.objectives.terms import terms_of
+from potstill.contracts.job import JobSpec
+from potstill.contracts.objective import EXTRAPOLATION, ObjectiveSpec
 from potstill.contracts.objective import resolve as resolve_spec
 
-SIGNALS: dict[str, Callable[[TokenLogprobs], Tensor]] = {"opd": opd}
-AGGREGATIONS = {"token_mean": token_mean}
+SIGNALS: dict[str, Signal] = {"opd": signal.opd, "gopd": signal.gopd}
+GATES: dict[str, Gate] = {
+    "off": gate.off,
+    "correctness": gate.correctness,
+    "inverse": gate.inverse,
+    "relative": gate.relative,
+}
+GROUP_SCALES: dict[str, GroupScale] = {"off": group.unscaled, "magnitude": group.magnitude}
+RATIOS: dict[str, Ratio] = {"off": importance.off, "token": importance.token, "sequence": importance.sequence}
+DIVERGENCES: dict[str, Divergence] = {
+    "reverse_kl": divergence.reverse_kl,
+    "forward_kl": divergence.forward_kl,
+    "jsd": divergence.jsd,
+    "skew_forward_kl": divergence.skew_forward_kl,
+    "skew_reverse_kl": divergence.skew_reverse_kl,
+}
+REFERENCE_KLS: dict[str, ReferenceKl] = {"k1": reference_kl.k1, "k2": reference_kl.k2, "k3": reference_kl.k3}
+AGGREGATIONS: dict[str, Aggregation] = {
+    "token_mean": aggregation.token_mean,
+    "sequence_mean_token_mean": aggregation.sequence_mean_token_mean,
+    "sequence_mean_token_sum": aggregation.sequence_mean_token_sum,
+}
 
 
-@dataclass(frozen=True)
-class TokenTerms:
-    """What the objective made of each token, for the loss and for the report. No gradient but in `loss_M`."""
+def resolve(
+    spec: ObjectiveSpec, *, routes: Mapping[str, Route] | None = None, max_tokens: int | None = None
+) -> Objective:
+    """The preset with the parts that the spec overrides. `max_tokens` is the longest response a job may sample.
 
-    signal_M: Tensor
-    advantage_M: Tensor
-    ratio_M: Tensor  # importance ratio before the cap
-    weight_M: Tensor  # after it
-    loss_M: Tensor
-
-
-@dataclass(frozen=True)
-class Objective:
-    """A resolved objective."""
-
-    spec: ResolvedObjective
-    signal: Callable[[TokenLogprobs], Tensor]
-    gate: Gate
-    importance: Ratio
-    aggregate: Callable[[Tensor, Tensor, int], Tensor]
-
-    @property
-    def needs_score(self) -> bool:
-        return self.gate.needs_score
-
-    def is_correct(self, score: float) -> bool:
-        """Strictly above the threshold."""
-        return score > self.spec.threshold
-
-    def advantage(self, tokens: TokenLogprobs, correct_M: Tensor) -> tuple[Tensor, Tensor]:
-        """Signal and advantage of each token, in the fixed order signal, gate."""
-        signal_M = self.signal(tokens)
-        return signal_M, self.gate.apply(signal_M, correct_M)
-
-    def terms(
-        self,
-        student_M: Tensor,
-        tokens: TokenLogprobs,
-        correct_M: Tensor,
-        counted_M: Tensor,
-        sample_M: Tensor,
-        num_samples: int,
-    ) -> TokenTerms:
-        """One loss a token. `student_M` carries the gradient; tokens that do not count have loss 0."""
-        signal_M, advantage_M = self.advantage(tokens, correct_M)
-        advantage_M = advantage_M.where(counted_M, 0.0)
-        log_ratio_M = (tokens.student_M - tokens.behaviour_M).where(counted_M, 0.0)
-        ratio_M = self.importance(log_ratio_M, sample_M, num_samples)
-        weight_M = ratio_M.clamp(max=self.spec.importance_cap)
-        surrogate_M = clipped_policy_gradient(
-            student_M,
-            tokens.student_M,
-            advantage_M,
-            clip_low=self.spec.clip_low,
-            clip_high=self.spec.clip_high,
-            dual_clip=self.spec.dual_clip,
-        )
-        return TokenTerms(signal_M, advantage_M, ratio_M, weight_M, (weight_M * surrogate_M).where(counted_M, 0.0))
-
-
-def resolve(spec: ObjectiveSpec) -> Objective:
-    """The preset with the parts that the spec overrides."""
+    Without `routes` every teacher has the objective's own λ and a reference that comes with the samples.
+    """
     resolved = resolve_spec(spec)
+    if resolved.aggregation == "sequence_mean_token_sum" and max_tokens is None:
+        raise ValueError("`sequence_mean_token_sum` divides by max_tokens, which was not given")
     return Objective(
         spec=resolved,
         signal=SIGNALS[resolved.signal],
         gate=GATES[resolved.gate],
-        importance=RATIOS[spec.importance],
-        aggregate=AGGREGATIONS[spec.aggregation],
+        group_scale=GROUP_SCALES[resolved.group_scale],
+        importance=RATIOS[resolved.importance],
+        divergence=DIVERGENCES[resolved.divergence],
+        reference_kl=REFERENCE_KLS.get(resolved.reference_kl),
+        aggregation=AGGREGATIONS[resolved.aggregation],
+        terms=terms_of(resolved),
+        max_tokens=max_tokens or 1,
+        routes=routes,
+        default_route=Route(EXTRAPOLATION if resolved.signal == "gopd" else 1.0),
     )
 
 
-def correct_mask(objective: Objective, score_N: Tensor, sample_M: Tensor) -> Tensor:
-    """Whether each token belongs to a correct sample; NaN scores are not."""
-    return (torch.nan_to_num(score_N, nan=-torch.inf) > objective.spec.threshold)[sample_M]
+def objective_of(job: JobSpec) -> Objective:
+    """The objective of a job, with each teacher's λ and reference."""
+    routes = {
+        name: Route(job.reward_scale(name), reference_is_base=teacher.reference == "base")
+        for name, teacher in job.teachers.items()
+    }
+    return resolve(job.objective, routes=routes, max_tokens=job.sampling.max_tokens)

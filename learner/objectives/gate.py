@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 
-def off(signal_M: Tensor, correct_M: Tensor) -> Tensor:
+def off(signal_M: Tensor, correct_M: Tensor, group_advantage_M: Tensor) -> Tensor:
     """All of it."""
     return signal_M
 
 
-def correctness(signal_M: Tensor, correct_M: Tensor) -> Tensor:
-    """Encourage tokens of right samples and discourage tokens of wrong ones, never the reverse (OPDVR).
+def correctness(signal_M: Tensor, correct_M: Tensor, group_advantage_M: Tensor) -> Tensor:
+    """Encourage tokens of right samples and discourage tokens of wrong ones, never the reverse (arXiv 2608.24696).
 
     `max(d, 0)` where the sample is correct, else `min(d, 0)`.
     """
     return torch.where(correct_M, signal_M.clamp(min=0.0), signal_M.clamp(max=0.0))
 
 
-@dataclass(frozen=True)
-class Gate:
-    apply: Callable[[Tensor, Tensor], Tensor]
-    needs_score: bool  # samples that could not be verified are masked
+def inverse(signal_M: Tensor, correct_M: Tensor, group_advantage_M: Tensor) -> Tensor:
+    """The complement of `correctness`: together they are the signal. An ablation."""
+    return correctness(signal_M, ~correct_M, group_advantage_M)
 
 
-GATES = {
-    "off": Gate(off, needs_score=False),
-    "correctness": Gate(correctness, needs_score=True),
-}
+def relative(signal_M: Tensor, correct_M: Tensor, group_advantage_M: Tensor) -> Tensor:
+    """As `correctness`, with better or worse than the prompt's other samples: `sign(A) · relu(sign(A) · d)`."""
+    sign_M = group_advantage_M.sign()
+    return sign_M * (sign_M * signal_M).relu()

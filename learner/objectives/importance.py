@@ -31,8 +31,6 @@ def sequence(log_ratio_M: Tensor, sample_M: Tensor, num_samples: int) -> Tensor:
 
 Ratio = Callable[[Tensor, Tensor, int], Tensor]
 
-RATIOS: dict[str, Ratio] = {"off": off, "token": token, "sequence": sequence}
-
 
 def mismatch_kl(log_ratio_M: Tensor) -> Tensor:
     """Unbiased, never negative estimate of KL(behaviour ‖ student) a token: `r − 1 − log r` with `r = exp(S̄ − B)`."""

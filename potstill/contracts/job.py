@@ -142,8 +142,7 @@ class JobSpec(Strict):
     @model_validator(mode="after")
     def _teachers_fit_the_objective(self) -> JobSpec:
         objective = self.resolved_objective
-        if objective.loss == "divergence" and objective.signal != "opd":
-            raise ValueError("objective: a divergence compares distributions and has no signal; leave `signal` out")
+        self._check_divergence(objective)
         for name, teacher in self.teachers.items():
             where = f"teachers.{name}"
             if teacher.lambda_ not in (None, 1.0) and objective.signal != "gopd":
@@ -155,6 +154,22 @@ class JobSpec(Strict):
                 )
             self._check_reference(name, teacher)
         return self
+
+    def _check_divergence(self, objective: ResolvedObjective) -> None:
+        """A divergence has no signal of single tokens, so nothing that shapes one may be asked for in vain."""
+        if objective.loss != "divergence":
+            return
+        shaping = {
+            "signal": objective.signal != "opd",
+            "gate": objective.gate != "off",
+            "clip_signal": objective.clip_signal is not None,
+            "baseline": objective.baseline != "off" and objective.outcome_weight == 0,
+        }
+        if named := [name for name, is_set in shaping.items() if is_set]:
+            raise ValueError(
+                f"objective: a divergence compares distributions and has no signal to shape: leave out "
+                f"{', '.join(named)}, or use `loss: policy_gradient`"
+            )
 
     def _check_reference(self, name: str, teacher: TeacherSpec) -> None:
         where, reference = f"teachers.{name}.reference", teacher.reference

@@ -21,6 +21,7 @@ Aggregation = Literal["token_mean", "sequence_mean_token_mean", "sequence_mean_t
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 
 EXTRAPOLATION = 1.25  # the published λ of ExOPD
+UNSTABLE = 1.4  # above it; 1.5 was unstable where it was published
 
 
 class ObjectiveSpec(BaseModel):

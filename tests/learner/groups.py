@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,12 +21,15 @@ def sample(
     *,
     teacher: Sequence[float] | None = None,
     behaviour: Sequence[float] | None = None,
+    reference: Sequence[float] | None = None,
+    candidates: Sequence[Sequence[int]] | None = None,
+    candidate_teacher: Sequence[Sequence[float]] | None = None,
     score: float | None = 1.0,
     version: int = 0,
     finish: FinishReason = FinishReason.STOP,
     answer: str | None = None,
 ) -> Trajectory:
-    """One sample; values that are not given are -1 at every token."""
+    """One sample; teacher and behaviour values that are not given are -1 at every token."""
     constant = [-1.0] * len(ids)
     verdict = Verdict.UNDETERMINED if score is None else Verdict.ACCEPTED if score > 0 else Verdict.WRONG_ANSWER
     return Trajectory(
@@ -38,6 +42,9 @@ def sample(
         score=score,
         teacher_logprobs=LogProbs.of(constant if teacher is None else teacher),
         answer=answer,
+        reference_logprobs=None if reference is None else LogProbs.of(reference),
+        candidate_ids=None if candidates is None else TokenIds.of(candidates),
+        candidate_teacher_logprobs=None if candidate_teacher is None else LogProbs.of(candidate_teacher),
     )
 
 
@@ -64,9 +71,15 @@ def group(
     )
 
 
-def random_groups(seed: int, *, count: int = 5, n: int = 3, longest: int = 9) -> list[TrajectoryGroup]:
-    """Groups with ragged prompts and responses, two teachers, and scores of all three sorts."""
+def random_groups(
+    seed: int, *, count: int = 5, n: int = 3, longest: int = 9, num_candidates: int = 4
+) -> list[TrajectoryGroup]:
+    """Groups with ragged prompts and responses, two teachers, and scores of all three sorts.
+
+    Some reference values, some candidates and some of their values are missing.
+    """
     generator = np.random.default_rng(seed)
+    apart = np.random.default_rng([seed, 1])  # so that a new kind of value leaves the others as they are
     groups = []
     for slot in range(count):
         samples = []
@@ -78,8 +91,21 @@ def random_groups(seed: int, *, count: int = 5, n: int = 3, longest: int = 9) ->
                     teacher=(-generator.exponential(3.0, length)).tolist(),
                     behaviour=(-generator.exponential(4.0, length)).tolist(),
                     score=[0.0, 1.0, None][int(generator.integers(3))],
+                    reference=np.where(apart.random(length) < 0.1, np.nan, -apart.exponential(3.0, length)).tolist(),
+                    **_random_candidates(apart, length, num_candidates),
                 )
             )
         prompt = generator.integers(3, 250, int(generator.integers(1, 8))).tolist()
         groups.append(group(samples, prompt=prompt, slot=slot, teacher=["maths", "code"][slot % 2]))
     return groups
+
+
+def _random_candidates(generator: np.random.Generator, length: int, width: int) -> dict[str, Any]:
+    """The teacher's values are those of a distribution; a tenth of the candidates is absent, another has no value."""
+    ids = np.stack([generator.choice(np.arange(3, 250), width, replace=False) for _ in range(length)])
+    values = np.log(generator.dirichlet(np.ones(width + 1), length)[:, :width].clip(1e-4))
+    fate = generator.random(ids.shape)
+    return {
+        "candidates": np.where(fate < 0.1, -1, ids),
+        "candidate_teacher": np.where(fate < 0.2, [[np.nan], [-np.inf]][length % 2], values),
+    }

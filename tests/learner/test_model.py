@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 import torch
 from transformers import Gemma2Config, Gemma2ForCausalLM, PreTrainedTokenizerFast
@@ -9,10 +11,14 @@ from transformers import Gemma2Config, Gemma2ForCausalLM, PreTrainedTokenizerFas
 from learner import model as student_model
 from learner.batch import step_batch
 from learner.errors import JobError
-from learner.model import Student, load_student, response_logprobs
-from learner.objectives import resolve
+from learner.model import Student, base_logprobs, load_student, response_logprobs
+from learner.objectives import Route, resolve
+from learner.report import Stopwatch
+from learner.update import accumulate_gradients
+from potstill.contracts.arrays import LogProbs
 from potstill.contracts.job import LoraSpec, StudentSpec
 from potstill.contracts.objective import ObjectiveSpec
+from potstill.contracts.trajectory import TrajectoryGroup
 from tests.learner.groups import group, random_groups, sample
 from tests.tiny_model import write_tiny_model
 
@@ -109,3 +115,59 @@ def test_a_model_that_caps_its_logits_is_refused_rather_than_trained_wrongly(tmp
     with pytest.raises(JobError) as caught:
         load_student(StudentSpec(model=str(folder)), seed=0, device=CPU)
     assert caught.value.code == "student_unsupported"
+
+
+def test_the_base_under_an_adapter_keeps_the_values_of_the_model_it_came_from(student_folder: Path) -> None:
+    adapted = load_student(StudentSpec(model=str(student_folder), lora=LoraSpec(rank=4, alpha=8)), seed=0, device=CPU)
+    with torch.no_grad():
+        for parameter in adapted.trainable():  # as after training: both factors of every adapter are there
+            parameter.add_(0.3)
+    (micro,) = step_batch(random_groups(4), resolve(ObjectiveSpec()), 10**6).micro_batches
+    original = response_logprobs(load_student(StudentSpec(model=str(student_folder)), seed=0, device=CPU), micro, 0.7)
+    base = base_logprobs(adapted, micro, 0.7)
+    assert not base.requires_grad
+    torch.testing.assert_close(base, original.logprob_M.detach(), atol=1e-6, rtol=1e-6)
+    assert (response_logprobs(adapted, micro, 0.7).logprob_M - base).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("parts", [{"preset": "exopd"}, {"reference_kl": "k2"}], ids=["exopd", "k2"])
+def test_a_reference_called_base_is_worth_the_base_models_own_values(
+    student_folder: Path, parts: dict[str, Any]
+) -> None:
+    """The gradient is the one with those values sent along by a service."""
+    spec, adapted = (
+        ObjectiveSpec(**parts),
+        load_student(StudentSpec(model=str(student_folder), lora=LoraSpec(rank=4, alpha=8)), seed=0, device=CPU),
+    )
+    with torch.no_grad():
+        for parameter in adapted.trainable():
+            parameter.add_(0.3)
+    without = [
+        msgspec.structs.replace(
+            g, trajectories=tuple(msgspec.structs.replace(t, reference_logprobs=None) for t in g.trajectories)
+        )
+        for g in random_groups(5, count=2)
+    ]
+    sent = [_with_base_values(adapted, g) for g in without]
+
+    def found(groups: list[TrajectoryGroup], *, is_base: bool) -> torch.Tensor:
+        routes = {name: Route(1.25, reference_is_base=is_base) for name in ("maths", "code")}
+        objective = resolve(spec, routes=routes)
+        batch = step_batch(groups, objective, 64)
+        assert batch.missing.reference == 0
+        adapted.model.zero_grad()
+        numbers = accumulate_gradients(adapted, batch, objective, 0.7, stopwatch=Stopwatch(), check=lambda: None)
+        assert numbers.numbers()["reference_kl"] is not None
+        return torch.cat([p.grad.reshape(-1) for p in adapted.trainable() if p.grad is not None])
+
+    torch.testing.assert_close(found(without, is_base=True), found(sent, is_base=False), atol=1e-4, rtol=1e-3)
+
+
+def _with_base_values(adapted: Student, group: TrajectoryGroup) -> TrajectoryGroup:
+    samples = []
+    for trajectory in group.trajectories:
+        alone = msgspec.structs.replace(group, trajectories=(trajectory,))
+        (micro,) = step_batch([alone], resolve(ObjectiveSpec()), 10**6).micro_batches
+        values = LogProbs.of(base_logprobs(adapted, micro, 0.7).numpy())
+        samples.append(msgspec.structs.replace(trajectory, reference_logprobs=values))
+    return msgspec.structs.replace(group, trajectories=tuple(samples))

@@ -12,11 +12,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learner.batch import step_batch
+from learner.batch import Missing, step_batch
 from learner.model import Student
-from learner.objectives import GATES, resolve
-from learner.objectives.aggregation import token_mean
-from learner.objectives.importance import RATIOS, mismatch_kl
+from learner.objectives import AGGREGATIONS, GATES, RATIOS, Route, resolve
+from learner.objectives.group import group_advantages, magnitude
+from learner.objectives.importance import mismatch_kl
 from learner.objectives.loss import clipped_policy_gradient
 from learner.report import Stopwatch
 from learner.update import accumulate_gradients
@@ -43,9 +43,40 @@ def changed(groups: Sequence[TrajectoryGroup], change: object, *, of: int = 0) -
 def test_correctness_gate_and_its_complement_make_the_signal(values: list[float], right: bool) -> None:
     signal_M = torch.tensor(values, dtype=torch.float64)
     correct_M = torch.full_like(signal_M, float(right)).bool()
-    gate = GATES["correctness"].apply
-    # The complement treats right samples as the gate treats wrong ones.
-    assert torch.equal(gate(signal_M, correct_M) + gate(signal_M, ~correct_M), signal_M)
+    advantage_M = torch.zeros_like(signal_M)
+    kept, left = (GATES[name](signal_M, correct_M, advantage_M) for name in ("correctness", "inverse"))
+    assert torch.equal(kept + left, signal_M)
+
+
+@given(st.lists(st.floats(-50, 50), min_size=1, max_size=20), st.integers(1, 7), st.sampled_from(["std", "mean"]))
+def test_relative_and_correctness_agree_in_mixed_binary_groups(values: list[float], right: int, how: str) -> None:
+    signal_M = torch.tensor(values, dtype=torch.float64)
+    scores = [1.0] * right + [0.0] * (8 - right)
+    for score, advantage in zip(scores, group_advantages(scores, how), strict=True):
+        parts = signal_M, torch.full_like(signal_M, score).bool(), torch.full_like(signal_M, advantage)
+        assert torch.equal(GATES["relative"](*parts), GATES["correctness"](*parts))
+
+
+@pytest.mark.parametrize("score", [0.0, 1.0, 0.1])
+def test_a_uniform_group_has_advantage_zero_and_keeps_u_of_its_signal(student: Student, score: float) -> None:
+    assert group_advantages([score] * 3, "std").tolist() == [0.0] * 3
+    groups = [group([sample([5, 6], teacher=[-0.1, -9.0], score=score)] * 3)]
+    dropped = gradient(student, groups, ObjectiveSpec(preset="grpd"))
+    kept = gradient(student, groups, ObjectiveSpec(preset="grpd", group_scale_offset=0.25))
+    assert dropped.abs().max() == 0
+    whole = gradient(student, groups, OPDVR)
+    torch.testing.assert_close(kept, 0.25 * whole, rtol=1e-5, atol=1e-7)
+
+
+def test_group_advantage_leaves_out_what_could_not_be_verified() -> None:
+    found = group_advantages([1.0, None, 0.0, 0.0], "std")
+    without = group_advantages([1.0, 0.0, 0.0], "std")
+    assert np.isnan(found[1])
+    assert found[[0, 2, 3]].tolist() == without.tolist()
+    assert without[0] == pytest.approx((2 / 3) / (math.sqrt(1 / 3) + 1e-6))
+    assert group_advantages([1.0, 0.0, 0.0], "mean").tolist() == pytest.approx([2 / 3, -1 / 3, -1 / 3])
+    assert group_advantages([None, 0.7], "std")[1] == 0.7
+    assert magnitude(torch.tensor([-2.0, 0.0]), 0.5).tolist() == [2.5, 0.5]
 
 
 def test_a_score_at_the_threshold_is_wrong() -> None:
@@ -54,7 +85,24 @@ def test_a_score_at_the_threshold_is_wrong() -> None:
     assert objective.is_correct(0.5001)
 
 
-@pytest.mark.parametrize("spec", [OPD, OPDVR, ObjectiveSpec(preset="opdvr", importance="sequence")])
+WHOLE = ObjectiveSpec(  # every part that looks beyond its own token
+    preset="grpd",
+    signal="gopd",
+    outcome_weight=0.5,
+    baseline="mean",
+    reference_kl="k3",
+    entropy_weight=0.1,
+    aggregation="sequence_mean_token_mean",
+)
+SUMS = ObjectiveSpec(preset="opd+grpo", gate="relative", aggregation="sequence_mean_token_sum")
+TOPK = ObjectiveSpec(preset="topk-opd", divergence="jsd", reference_kl="k2", group_scale="magnitude")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [OPD, OPDVR, ObjectiveSpec(preset="opdvr", importance="sequence"), WHOLE, SUMS, TOPK],
+    ids=["opd", "opdvr", "sequence", "whole", "sums", "topk"],
+)
 class TestTheGradientDoesNotDependOnHowTheStepIsCut:
     def test_micro_batches_change_it_by_rounding_only(self, student: Student, spec: ObjectiveSpec) -> None:
         groups = random_groups(5)
@@ -72,6 +120,8 @@ class TestTheGradientDoesNotDependOnHowTheStepIsCut:
     def test_padding_changes_it_by_rounding_only(self, student: Student, spec: ObjectiveSpec) -> None:
         groups = random_groups(7)
         longest = group([sample([7] * 60, teacher=[math.nan] * 60)], slot=99)  # pads all others, counts for nothing
+        if spec.entropy_weight:
+            longest = group([sample([])], prompt=[7] * 60, slot=99)  # entropy needs no value of anybody
         torch.testing.assert_close(
             gradient(student, [*groups, longest], spec, tokens=10**6),
             gradient(student, groups, spec, tokens=10**6),
@@ -103,7 +153,7 @@ def test_a_teacher_that_is_the_student_gives_no_gradient(student: Student) -> No
     )
 
 
-@pytest.mark.parametrize("spec", [OPD, OPDVR])
+@pytest.mark.parametrize("spec", [OPD, OPDVR], ids=["opd", "opdvr"])
 class TestWhatChangesTheGradient:
     def test_another_teacher_does(self, student: Student, spec: ObjectiveSpec) -> None:
         groups = changed(random_groups(10), lambda t: msgspec.structs.replace(t, score=1.0))
@@ -129,7 +179,7 @@ class TestWhatChangesTheGradient:
         groups = random_groups(12)
         same = torch.equal(gradient(student, groups, spec), gradient(student, [*groups, unscored], spec))
         batch = step_batch([unscored], resolve(spec), 100)
-        assert batch.num_unscored == 1
+        assert batch.missing.scores == 1
         assert batch.num_counted == (0 if spec.preset == "opdvr" else 3)
         if spec.preset == "opd":
             assert not same
@@ -150,7 +200,11 @@ class TestOddSteps:
         ],
         ids=["empty", "one empty", "no teacher", "no score", "no spread", "no behaviour", "extreme", "tombstone"],
     )
-    @pytest.mark.parametrize("spec", [OPD, OPDVR, ObjectiveSpec(importance="sequence")])
+    @pytest.mark.parametrize(
+        "spec",
+        [OPD, OPDVR, ObjectiveSpec(importance="sequence"), WHOLE, SUMS, TOPK],
+        ids=["opd", "opdvr", "sequence", "whole", "sums", "topk"],
+    )
     def test_gradient_is_finite_and_backward_runs(
         self, student: Student, groups: list[TrajectoryGroup], spec: ObjectiveSpec
     ) -> None:
@@ -161,13 +215,32 @@ class TestOddSteps:
     def test_what_could_not_be_had_is_counted(self) -> None:
         odd = sample([5, 6, 7], teacher=[math.nan, -math.inf, -1.0], behaviour=[-1.0, -1.0, math.nan], score=None)
         batch = step_batch([group([odd, sample([])])], resolve(OPD), 100)
-        assert (batch.num_missing_teacher, batch.num_missing_behaviour, batch.num_unscored) == (2, 1, 1)
+        assert batch.missing == Missing(teacher=2, behaviour=1, reference=0, candidates=0, scores=1)
         assert batch.num_counted == 0
+
+    def test_missing_references_are_counted_where_the_objective_asks_for_them(self) -> None:
+        groups = [group([sample([5, 6, 7], reference=[math.nan, -math.inf, -1.0]), sample([5])])]
+        exopd = step_batch(groups, resolve(ObjectiveSpec(preset="exopd")), 100)
+        assert (exopd.missing.reference, exopd.num_counted) == (3, 1)
+        near = step_batch(groups, resolve(ObjectiveSpec(reference_kl="k2")), 100)
+        assert (near.missing.reference, near.num_counted) == (3, 4)
+        one = step_batch(groups, resolve(ObjectiveSpec(preset="exopd"), routes={"maths": Route(1.0)}), 100)
+        assert (one.missing.reference, one.num_counted) == (0, 4)
+
+    def test_missing_candidates_are_counted_and_their_mass_is_in_the_tail(self) -> None:
+        odd = sample(
+            [5, 6, 7],
+            candidates=[[8, 9], [8, -1], [-1, -1]],
+            candidate_teacher=[[-0.5, -math.inf], [math.nan, math.nan], [math.nan, math.nan]],
+        )
+        batch = step_batch([group([odd, sample([5, 6])])], resolve(ObjectiveSpec(preset="topk-opd")), 100)
+        assert batch.missing.candidates == 1 + 1 + 1 + 2  # no value twice, then three positions without a candidate
+        assert batch.num_counted == 1
 
     def test_a_group_without_teacher_values_is_masked_and_counted(self) -> None:
         bare = msgspec.structs.replace(sample([5, 6]), teacher_logprobs=None)
         batch = step_batch([group([bare])], resolve(OPD), 100)
-        assert (batch.num_missing_teacher, batch.num_counted) == (2, 0)
+        assert (batch.missing.teacher, batch.num_counted) == (2, 0)
 
 
 class TestImportance:
@@ -223,9 +296,21 @@ class TestClippedPolicyGradient:
         assert student.grad.isfinite().all()
 
 
-def test_token_mean_counts_the_whole_step() -> None:
-    counted = torch.tensor([True, False, True])
-    assert token_mean(torch.tensor([1.0, 100.0, 3.0]), counted, 8).item() == 0.5
+def test_shares_of_a_token_count_the_whole_step() -> None:
+    counts = np.array([1, 0, 3])
+    assert AGGREGATIONS["token_mean"](counts, 10).tolist() == [1 / 4] * 3
+    assert AGGREGATIONS["sequence_mean_token_mean"](counts, 10)[[0, 2]].tolist() == [1 / 2, 1 / 6]
+    assert AGGREGATIONS["sequence_mean_token_sum"](counts, 10).tolist() == [1 / 20] * 3
+
+
+def test_each_term_has_its_own_denominator(student: Student) -> None:
+    """The reference KL of one token of two is its mean over that one, however many the main term counts."""
+    both = [group([sample([5, 6], teacher=[math.nan] * 2, reference=[-1.0, -3.0])])]
+    first = [group([sample([5, 6], teacher=[math.nan] * 2, reference=[-1.0, math.nan])])]
+    second = [group([sample([5, 6], teacher=[math.nan] * 2, reference=[math.nan, -3.0])])]
+    spec = ObjectiveSpec(reference_kl="k2", importance="off")
+    whole, one, other = (gradient(student, groups, spec) for groups in (both, first, second))
+    torch.testing.assert_close(whole, (one + other) / 2, rtol=1e-4, atol=1e-7)
 
 
 def test_two_teachers_are_reported_apart(student: Student) -> None:
