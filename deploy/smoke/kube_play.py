@@ -32,6 +32,7 @@ VALUES: dict[str, Any] = {
     "gateway": {"service": {"port": 8080}},
     "valkey": {"image": "localhost/smoke-valkey"},
 }
+SECRET = {"token": secrets.token_hex(32), "valkey-password": secrets.token_hex(32)}
 ORDER = ("valkey", "verifier", "student", "teacher", "gateway", "rollout", "learner", "test")
 LEARNER = f"{VALUES['images']['prefix']}/learner:0.1.0-cpu"
 TRAIN = "python -m examples.small_pair.train --folder /models/small-pair"
@@ -77,7 +78,7 @@ def ready(pod: str, container: str) -> bool:
 
 
 def make_secret() -> None:
-    data = {key: base64.b64encode(secrets.token_hex(32).encode()).decode() for key in ("token", "valkey-password")}
+    data = {key: base64.b64encode(value.encode()).decode() for key, value in SECRET.items()}
     if podman("version", "--format", "{{.Client.Version}}").startswith("4.3."):  # it reads secrets in a form of its own
         podman("secret", "create", "potstill", "-", given=json.dumps(data))
         return
@@ -86,6 +87,9 @@ def make_secret() -> None:
 
 
 def start(pod: dict[str, Any]) -> None:
+    for variable in pod["spec"]["containers"][0]["env"]:
+        if "$(VALKEY_PASSWORD)" in variable.get("value", ""):  # Kubernetes fills it in, podman does not
+            variable["value"] = variable["value"].replace("$(VALKEY_PASSWORD)", SECRET["valkey-password"])
     podman("kube", "play", "--network", NETWORK, "-", given=yaml.safe_dump(pod))
 
 

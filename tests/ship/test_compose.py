@@ -83,9 +83,13 @@ def test_addresses_lead_to_services_that_are_on_a_common_network() -> None:
 
 
 def _aliases(name: str, service: dict[str, Any]) -> set[str]:
+    return {name}.union(*_aliases_by_network(name, service).values())
+
+
+def _aliases_by_network(name: str, service: dict[str, Any]) -> dict[str, set[str]]:
     networks = service.get("networks", [])
-    given = networks.values() if isinstance(networks, dict) else ()
-    return {name} | {alias for network in given for alias in network.get("aliases", [])}
+    given = networks if isinstance(networks, dict) else {network: {} for network in networks}
+    return {network: {name, *options.get("aliases", [])} for network, options in given.items()}
 
 
 def test_the_verifier_has_no_way_out_and_none_to_the_queue() -> None:
@@ -119,10 +123,19 @@ def test_what_is_mounted_from_the_repository_is_there() -> None:
 def test_prometheus_looks_for_every_process() -> None:
     config = yaml.safe_load((ROOT / "deploy/compose/prometheus.yml").read_text())
     (job,) = config["scrape_configs"]
-    assert set(job["dns_sd_configs"][0]["names"]) == set(SETTINGS)
+    names = job["dns_sd_configs"][0]["names"]
+    assert {name.removesuffix("-inside") for name in names} == set(SETTINGS)
     scraper = set(SERVICES["prometheus"]["networks"])
-    for name in OURS:
-        assert scraper & set(SERVICES[name]["networks"]), name
+    for profile in ("cpu", "gpu"):
+        for name in names:
+            # On one network with Prometheus and no more, or a process would be counted once for each.
+            shared = [
+                network
+                for service, one in variants(profile).items()
+                for network, aliases in _aliases_by_network(service, one).items()
+                if name in aliases and network in scraper
+            ]
+            assert len(shared) == 1, (name, shared)
 
 
 def test_the_learner_keeps_its_name() -> None:
