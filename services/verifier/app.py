@@ -61,13 +61,13 @@ def build(settings: VerifierSettings) -> FastAPI:
     app = create_app("verifier", settings, capabilities=capabilities, live=live, ready=ready, lifespan=lifespan)
 
     @app.post("/v1/verify", tags=["verification"], openapi_extra=openapi_messages(VerifyRequest, VerifyResponse))
-    async def verify(request: Request) -> Response:
-        """Judge responses. Results come in the order of the items."""
+    async def verify(request: Request, explain: bool = False) -> Response:
+        """Judge responses. Results come in the order of the items; `explain` adds what led to each verdict."""
         message = await read_message(request, VerifyRequest)
         _check(message)
         judgements = await until_disconnect(request, pool.judge(message.items))
         results = tuple(
-            VerifyResult(item.id, judgement.verdict, judgement.score, judgement.detail)
+            VerifyResult(item.id, judgement.verdict, judgement.score, judgement.shown(explain))
             for item, judgement in zip(message.items, judgements, strict=True)
         )
         for item, result in zip(message.items, results, strict=True):

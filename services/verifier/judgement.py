@@ -17,18 +17,26 @@ class Judgement(msgspec.Struct, frozen=True):
     verdict: Verdict
     score: float | None
     detail: dict[str, Any] = {}
+    explanation: dict[str, Any] = {}  # what `?explain=true` adds to the detail
+
+    def shown(self, explain: bool) -> dict[str, Any]:
+        return self.detail | self.explanation if explain else self.detail
 
 
-def accepted(**detail: Any) -> Judgement:
-    return Judgement(Verdict.ACCEPTED, 1.0, _shown(detail))
+def accepted(answer: str, **explanation: Any) -> Judgement:
+    """`answer` is the canonical text, which equal answers share."""
+    return Judgement(Verdict.ACCEPTED, 1.0, {"answer": answer}, _shown(explanation))
 
 
-def wrong(reason: str, **detail: Any) -> Judgement:
-    return Judgement(Verdict.WRONG_ANSWER, 0.0, _shown(detail | {"reason": reason}))
+def wrong(reason: str, answer: str | None = None, **explanation: Any) -> Judgement:
+    detail = {} if answer is None else {"answer": answer}
+    return Judgement(Verdict.WRONG_ANSWER, 0.0, detail, _shown(explanation | {"reason": reason}))
 
 
-def undetermined(reason: str, **detail: Any) -> Judgement:
-    return Judgement(Verdict.UNDETERMINED, None, _shown(detail | {"reason": reason}))
+def undetermined(reason: str, answer: str | None = None, **explanation: Any) -> Judgement:
+    """Without a score the reason is told unasked."""
+    detail = {} if answer is None else {"answer": answer}
+    return Judgement(Verdict.UNDETERMINED, None, detail | _shown({"reason": reason}), _shown(explanation))
 
 
 def sandbox_error(reason: str, **detail: Any) -> Judgement:

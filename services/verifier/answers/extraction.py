@@ -25,12 +25,13 @@ class Answer:
     """Text that a response gives as its answer; empty when it gives nothing where the answer should be."""
 
     text: str
-    source: str  # "box", "statement" or "last expression"
+    source: str  # "box", "statement", "last expression" or "last line"
     runs: tuple[Run, ...] = ()  # the mathematics in it, unless boxed
+    at: int = 0  # characters of the response before it
 
 
-def boxed_answer(text: str) -> str | None:
-    """Content of the last box, together with boxes that are joined to it by a comma, `and` or `or`.
+def boxed_answer(text: str) -> Answer | None:
+    """The last box, together with boxes that are joined to it by a comma, `and` or `or`.
 
     Raises UnfinishedBoxError when the last box does not end.
     """
@@ -39,7 +40,7 @@ def boxed_answer(text: str) -> str | None:
         return None
     last = len(boxes) - 1
     begin, end = _content(text, boxes[last])
-    contents = [text[begin:end].strip()]
+    contents, at = [text[begin:end].strip()], begin
     for i in range(last - 1, -1, -1):
         try:
             begin, end = _content(text, boxes[i])
@@ -48,27 +49,38 @@ def boxed_answer(text: str) -> str | None:
         if not _BETWEEN_BOXES.fullmatch(text, _after(text, end), boxes[i + 1].start()):
             break
         contents.append(text[begin:end].strip())
-    return ", ".join(dict.fromkeys(reversed(contents)))
+        at = begin
+    return Answer(", ".join(dict.fromkeys(reversed(contents))), "box", at=at)
 
 
 def stated_answer(text: str) -> Answer | None:
     """The last box, else what follows the last `answer is`, `answer:` or `####`. Raises UnfinishedBoxError."""
     boxed = boxed_answer(text)
     if boxed is not None:
-        return Answer(boxed, "box")
-    anchors = list(_ANCHOR.finditer(text[-TAIL:]))
+        return boxed
+    anchors = list(_ANCHOR.finditer(text, max(0, len(text) - TAIL)))
     if not anchors:
         return None
-    rest = text[-TAIL:][anchors[-1].end() :].lstrip(_LEADING)
+    rest = text[anchors[-1].end() :].lstrip(_LEADING)
     clause = rest.split("\n", 1)[0]
     sentence = _SENTENCE_END.split(clause, maxsplit=1)[0].rstrip(" *_`.")
-    return Answer(sentence, "statement", tuple(runs_in(clause)))
+    return Answer(sentence, "statement", tuple(runs_in(clause)), at=len(text) - len(rest))
 
 
 def last_expression(text: str) -> Answer | None:
     """The last mathematics in a text that states no answer; None when there is none."""
     runs = runs_in(text[-TAIL:])
-    return Answer(runs[-1].text, "last expression", (runs[-1],)) if runs else None
+    if not runs:
+        return None
+    at = text.rfind(runs[-1].items[0])
+    return Answer(runs[-1].text, "last expression", (runs[-1],), at=max(at, len(text) - TAIL, 0))
+
+
+def last_line(text: str) -> Answer:
+    """The last line of a text that states no answer; empty when there is none."""
+    whole = text.rstrip()
+    line = whole.rsplit("\n", 1)[-1]
+    return Answer(line.strip(), "last line", at=len(whole) - len(line.lstrip()))
 
 
 def reference_answer(reference: str) -> str:
@@ -77,7 +89,7 @@ def reference_answer(reference: str) -> str:
         boxed = boxed_answer(reference)
     except UnfinishedBoxError:
         boxed = None
-    return (boxed if boxed is not None else reference.rsplit("####", 1)[-1]).strip()
+    return (boxed.text if boxed is not None else reference.rsplit("####", 1)[-1]).strip()
 
 
 def _content(text: str, box: re.Match[str]) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TypeAlias
 
 from latex2sympy2_extended.math_normalization import NormalizationConfig, normalize_latex
@@ -20,20 +21,16 @@ _SYMBOLS = str.maketrans(
     {"−": "-", "–": "-", "×": r"\times ", "÷": r"\div ", "·": r"\cdot ", "π": r"\pi ", "∞": r"\infty ", "√": r"\sqrt "}
     | {"≤": r"\le ", "≥": r"\ge ", "±": r"\pm ", "∪": r"\cup ", "°": ""}
 )
-_DEGREES = re.compile(r"\^\s*(?:\\circ|\{\s*\\circ\s*\})")
 _FUNCTION = re.compile(
     rf"(?<![\\a-zA-Z])({'|'.join(sorted(FUNCTIONS - {'inf', 'infinity', 'abs'}, key=len, reverse=True))})(?![a-zA-Z])"
 )
-_GROUP_EXPONENT = re.compile(r"\^\s*\(([^()]*)\)")
+_GROUP = re.compile(r"(?:\^|(?<![a-zA-Z])\\?sqrt|√)\s*(?=\()")
+_GAP = re.compile(r"(?<=\d)(?:\\[,:;! ]|\{,\}|~|[\u00a0\u2009\u202f])(?=\d{3}(?!\d))")
+_PERCENT = re.compile(r"(?<=[\d}])\s*(?:percent|per cent|\\text\s*\{\s*percent\s*\})$")
 _LONG_EXPONENT = re.compile(r"\^\s*([+-]?\d{2,})")
 _PAREN_FRACTION = re.compile(r"(?<![\w)}])\(([^()]+)\)\s*/\s*\(([^()]+)\)")
-_TEXT_UNIT = re.compile(
-    r"(?<=\S)\s*\\(?:text|textrm|mathrm|mbox|rm)\s*\{(?!\s*(?:and|or)\s*\})[^{}]*\}(?:\^\{?\d\}?)?$"
-)
-_SHORT_UNITS = "cm|mm|km|kg|mg|ml|ft|in|mi|lb|lbs|oz|hr|hrs|mph|sq|pm|am"
-_WORD_UNIT = re.compile(
-    rf"(?<=[\d)}}%])\s+(?!(?:{'|'.join(FUNCTIONS)}|and|or)\b)(?:{_SHORT_UNITS}|[a-zA-Z]{{3,}})\b[a-zA-Z ]*$"
-)
+_MEMBER = re.compile(r"\s*([a-zA-Z])\s*(?:\\in(?![a-zA-Z])|∈)\s*")
+_OR = re.compile(r"\b(?:or|and)\b|\\(?:lor|vee|text)\b")
 _EQUALS = re.compile(r"(?<![\\<>!:=])=(?!=)|\\approx\b|≈")
 _RELATION = re.compile(r"[=<>≤≥≠]|\\(?:leq?|geq?|lt|gt|neq?|approx|in)(?![a-zA-Z])")
 
@@ -45,21 +42,25 @@ class UnreadableError(ValueError):
 
 
 def bare(text: str) -> str:
-    """The answer without delimiters, degrees, final punctuation and units; never nothing of something."""
-    stripped = _DEGREES.sub("", without_delimiters(text)).rstrip(" .,;:")
-    for unit in (_TEXT_UNIT, _WORD_UNIT):
-        stripped = unit.sub("", stripped).strip() or stripped
-    return stripped
+    """The answer without delimiters, spaces inside numbers and final punctuation."""
+    return _PERCENT.sub(r"\\%", without_delimiters(_GAP.sub("", text)).rstrip(" .,;:"))
 
 
 def is_relation(text: str) -> bool:
     return _RELATION.search(_top_level(text)) is not None
 
 
+def is_membership(text: str) -> bool:
+    return _MEMBER.match(text) is not None
+
+
 def right_side(text: str) -> str:
-    """What follows the last equals sign, unless the text is a list. Signs inside brackets do not count."""
+    """What follows the last equals sign, or `x \\in`, unless the text is a list. Signs inside brackets do not count."""
+    member = _MEMBER.match(text)
+    if member is not None:
+        return text[member.end() :]
     outside = _top_level(text)
-    signs = [] if "," in outside else list(_EQUALS.finditer(outside))
+    signs = [] if "," in outside or _OR.search(outside) else list(_EQUALS.finditer(outside))
     return text[signs[-1].end() :].strip() if signs else text
 
 
@@ -73,6 +74,7 @@ def _top_level(text: str) -> str:
     return "".join(outside)
 
 
+@lru_cache(maxsize=1024)
 def read_expression(text: str) -> Expression:
     """Parse an answer that `precheck` has passed. Raises UnreadableError."""
     latex = _as_latex(text)
@@ -90,8 +92,21 @@ def read_expression(text: str) -> Expression:
 
 
 def _as_latex(text: str) -> str:
-    latex = text.translate(_SYMBOLS).replace("**", "^").replace("<=", r"\le ").replace(">=", r"\ge ")
+    latex = _braced(text).translate(_SYMBOLS).replace("**", "^").replace("<=", r"\le ").replace(">=", r"\ge ")
     latex = re.sub(r"(?<!\\)\*", r"\\cdot ", latex)
     latex = _FUNCTION.sub(r"\\\1 ", latex)
     latex = _PAREN_FRACTION.sub(r"\\frac{\1}{\2}", latex)
-    return _LONG_EXPONENT.sub(r"^{\1}", _GROUP_EXPONENT.sub(r"^{\1}", latex)).strip()
+    return _LONG_EXPONENT.sub(r"^{\1}", latex).strip()
+
+
+def _braced(text: str) -> str:
+    """Braces for the parentheses after `^` and `sqrt`, which the parser does not group by."""
+    characters, open_at = list(text), [match.end() for match in _GROUP.finditer(text)]
+    for begin in open_at:
+        depth = 0
+        for at in range(begin, len(text)):
+            depth += {"(": 1, ")": -1}.get(text[at], 0)
+            if depth == 0:
+                characters[begin], characters[at] = "{", "}"
+                break
+    return "".join(characters)

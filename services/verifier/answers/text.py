@@ -13,7 +13,7 @@ SHORT_PRODUCT = 3  # letters: `xy` may be a product, `Thursday` is not
 
 
 def normalized(text: str) -> str:
-    """Case, spacing, emphasis, text commands and a final full stop do not matter."""
+    """Case, spacing, emphasis, text commands, delimiters and a final full stop do not matter."""
     unified = unicodedata.normalize("NFKC", without_delimiters(text)).casefold()
     unified = TEXT_COMMAND.sub(r"\1", unified)
     return " ".join(re.sub(r"[*`]", "", unified).split()).strip(" .")

@@ -15,6 +15,7 @@ from services.verifier.judgement import Judgement
 MODULES = {
     "math": "services.verifier.kinds.math",
     "exact": "services.verifier.kinds.exact",
+    "choice": "services.verifier.kinds.choice",
 }
 
 

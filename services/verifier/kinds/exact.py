@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from potstill.contracts.verification import VerifyItem
-from services.verifier.answers.extraction import UnfinishedBoxError, stated_answer
+from services.verifier.answers.canonical import canonical_words
+from services.verifier.answers.extraction import UnfinishedBoxError, last_line, stated_answer
 from services.verifier.answers.text import normalized
 from services.verifier.judgement import Judgement, accepted, undetermined, wrong
 from services.verifier.kinds import Kind
@@ -14,20 +17,18 @@ def judge(item: VerifyItem) -> Judgement:
     reference = normalized(item.reference or "")
     if not reference:
         return undetermined("the reference is empty")
+    explanation: dict[str, Any] = {"reference": item.reference or "", "reference_read_as": reference}
     try:
-        stated = stated_answer(item.response)
+        answer = stated_answer(item.response) or last_line(item.response)
     except UnfinishedBoxError:
-        return wrong("the last box is not finished", reference=item.reference)
-    if stated is None:
-        lines = item.response.strip().splitlines()
-        source, answer = "last line", lines[-1].strip() if lines else ""
-    else:
-        source, answer = stated.source, stated.text
-    if not normalized(answer):
-        return wrong("the response holds no answer", source=source, reference=item.reference)
-    if normalized(answer) != reference:
-        return wrong("another text", answer=answer, source=source, reference=item.reference)
-    return accepted(answer=answer, source=source, reference=item.reference)
+        return wrong("the last box is not finished", source="box", **explanation)
+    text = normalized(answer.text)
+    explanation |= {"extracted": answer.text, "source": answer.source, "at": answer.at, "read_as": text}
+    if not text:
+        return wrong("the response holds no answer", **explanation)
+    if text != reference:
+        return wrong("another text", canonical_words(answer.text), method="text", **explanation)
+    return accepted(canonical_words(answer.text), method="text", **explanation)
 
 
 KIND = Kind(judge, VerifyItem("self-test", "exact", "The answer is Paris.", "paris"))

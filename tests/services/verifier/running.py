@@ -58,6 +58,12 @@ class Verifier:
     def verify(self, *items: VerifyItem) -> list[VerifyResult]:
         return list(self.answer(list(items)).results)
 
+    def explain(self, *items: VerifyItem) -> list[VerifyResult]:
+        content = wire.encode(VerifyRequest(items))
+        response = self.http.post("/v1/verify?explain=true", content=content, headers=MSGPACK_BOTH_WAYS)
+        assert response.status_code == 200, response.text
+        return list(wire.decode(response.content, VerifyResponse).results)
+
     def verdict(self, reference: str, response: str, kind: str = "math") -> Verdict:
         [result] = self.verify(VerifyItem("one", kind, response, reference))
         return result.verdict

@@ -134,6 +134,44 @@ WORDS_AND_CHOICES = [
     ("No", "No.", RIGHT),
     ("xy", r"\boxed{yx}", RIGHT),
 ]
+WRITTEN_OTHERWISE = [
+    ("3/2", r"\boxed{1 \frac{1}{2}}", RIGHT),
+    ("3/2", r"\boxed{1 1/2}", RIGHT),
+    ("-3/2", r"\boxed{-1\frac12}", RIGHT),
+    ("1000", r"\boxed{1\,000}", RIGHT),
+    ("1000", r"\boxed{1{,}000}", RIGHT),
+    ("12345", r"\boxed{12 345}", RIGHT),
+    ("1/3", r"\boxed{0.\overline{3}}", RIGHT),
+    ("31/30", r"\boxed{1.0\overline{3}}", RIGHT),
+    ("1/3", r"\boxed{33.3333\%}", RIGHT),
+    ("1/3", r"\boxed{33\%}", WRONG),
+    ("0.5", r"\boxed{50 percent}", RIGHT),
+    (r"\frac{\sqrt{2}}{2}", r"\boxed{1/sqrt(2)}", RIGHT),
+    ("8", r"\boxed{2^(1+2)}", RIGHT),
+    ("x+1", r"\boxed{x+1}", RIGHT),
+]
+SETS = [
+    ("x > 5", r"\boxed{(5, \infty)}", RIGHT),
+    (r"(5, \infty)", r"\boxed{x > 5}", RIGHT),
+    (r"(5, \infty)", r"\boxed{x \ge 5}", WRONG),
+    ("1 < x < 2", r"\boxed{(1,2)}", RIGHT),
+    ("[1,2]", r"\boxed{x \in [1,2]}", RIGHT),
+    (r"x \in [1,2]", r"\boxed{[1,2]}", RIGHT),
+    ("1, 2", r"\boxed{x=1 \text{ or } x=2}", RIGHT),
+    ("x=1 or x=2", r"\boxed{2, 1}", RIGHT),
+    (r"(-\infty,1)\cup(2,\infty)", r"\boxed{(2,\infty)\cup(-\infty,1)}", RIGHT),
+]
+UNITS = [
+    (r"5\text{ cm}", r"\boxed{5}", RIGHT),
+    ("5", r"\boxed{5\text{ cm}}", RIGHT),
+    (r"5\text{ cm}", r"\boxed{50\text{ mm}}", RIGHT),
+    (r"5\text{ cm}", r"\boxed{5\text{ m}}", WRONG),
+    (r"5\text{ m}", r"\boxed{5 m}", RIGHT),
+    (r"1\text{ m}^2", r"\boxed{10000\text{ cm}^2}", RIGHT),
+    (r"5\text{ cm}", r"\boxed{5\text{ kg}}", WRONG),
+    ("2 hours", r"\boxed{120 minutes}", RIGHT),
+    ("5 apples", r"\boxed{5}", RIGHT),
+]
 UNREADABLE = [
     ("7", r"\boxed{asdf \frac{}", WRONG),
     ("7", r"\boxed{7}. Wait, \boxed{", WRONG),
@@ -145,7 +183,18 @@ UNREADABLE = [
 
 @pytest.mark.parametrize(
     ("reference", "response", "right"),
-    [*REPORTED, *PLAIN_TEXT, *NUMBERS, *EXPRESSIONS, *LISTS, *WORDS_AND_CHOICES, *UNREADABLE],
+    [
+        *REPORTED,
+        *PLAIN_TEXT,
+        *NUMBERS,
+        *EXPRESSIONS,
+        *LISTS,
+        *WORDS_AND_CHOICES,
+        *WRITTEN_OTHERWISE,
+        *SETS,
+        *UNITS,
+        *UNREADABLE,
+    ],
 )
 def test_the_verdict_is_right(verifier: Verifier, reference: str, response: str, right: Verdict) -> None:
     [result] = verifier.verify(VerifyItem("one", "math", response, reference))
@@ -153,15 +202,41 @@ def test_the_verdict_is_right(verifier: Verifier, reference: str, response: str,
     assert result.score == {RIGHT: 1.0, WRONG: 0.0, NONE: None}[right]
 
 
-def test_the_detail_says_what_was_compared_and_why(verifier: Verifier) -> None:
-    [result] = verifier.verify(VerifyItem("one", "math", r"So \boxed{x = 41}", "$42$"))
-    assert result.detail == {
-        "answer": "41",
-        "source": "box",
-        "reference": "42",
-        "method": "number",
-        "reason": "another number",
-    }
+@pytest.mark.parametrize(
+    "equal",
+    [
+        ("0.5", "1/2", r"\frac12", r"\dfrac{2}{4}", r"50\%", "x = 0.5"),
+        (r"\frac{\sqrt{2}}{2}", r"1/\sqrt2", r"\sqrt{0.5}", r"\sin(\pi/4)"),
+        ("(x+1)^2", "x^2+2x+1"),
+        ("1, 2", "2, 1", r"\{1, 2\}"),
+        ("1234567", "1,234,567"),
+        ("x > 5", "5 < x"),
+        ("Thursday", r"\text{ thursday}"),
+    ],
+)
+def test_equal_answers_share_one_text_right_or_wrong(verifier: Verifier, equal: tuple[str, ...]) -> None:
+    for reference in (equal[0], "77"):
+        results = verifier.verify(*(VerifyItem(a, "math", rf"\boxed{{{a}}}", reference) for a in equal))
+        assert len({result.detail["answer"] for result in results}) == 1, results
+
+
+def test_unequal_answers_share_no_text(verifier: Verifier) -> None:
+    unequal = (
+        "0.5",
+        "0.50000001",
+        r"\sqrt{2}",
+        "x",
+        "x+1",
+        "5 cm",
+        "5 kg",
+        "(1, 2)",
+        "[1, 2)",
+        "9" * 300,
+        "8" * 300,
+        "7!",
+    )
+    results = verifier.verify(*(VerifyItem(a, "math", rf"\boxed{{{a}}}", "77") for a in unequal))
+    assert len({result.detail["answer"] for result in results}) == len(unequal)
 
 
 def test_verdicts_are_the_same_from_many_threads_at_once(verifier: Verifier) -> None:

@@ -55,7 +55,7 @@ def test_an_unknown_kind_is_refused_with_the_known_ones(verifier: Verifier, kind
     problem = refused.json()
     assert problem["code"] == "unknown_kind"
     assert problem["errors"] == [{"field": "items.1.kind", "message": f"unknown kind '{kind}'"}]
-    assert "exact, math" in problem["detail"]
+    assert "choice, exact, math" in problem["detail"]
 
 
 def test_an_item_without_a_reference_is_refused(verifier: Verifier) -> None:
@@ -65,7 +65,7 @@ def test_an_item_without_a_reference_is_refused(verifier: Verifier) -> None:
 
 def test_capabilities_say_kinds_limits_and_isolation(verifier: Verifier) -> None:
     known = wire.decode(verifier.http.get("/v1/capabilities").content, Capabilities, wire.JSON)
-    assert known.features == ("exact", "math")
+    assert known.features == ("choice", "exact", "math")
     assert set(known.isolation) == LAYERS
     assert known.limits["workers"] == 2
 
