@@ -29,12 +29,8 @@ def judged(reference: str, answer: str) -> Judgement:
 def forms(value: Fraction) -> list[str]:
     """Ways to write a rational."""
     sign, top, bottom = "-" if value < 0 else "", abs(value.numerator), value.denominator
-    written = [
-        f"{sign}{top}/{bottom}",
-        rf"{sign}\frac{{{top}}}{{{bottom}}}",
-        rf"{sign}\dfrac{{{3 * top}}}{{{3 * bottom}}}",
-    ]
-    written.append(rf"\frac{{{sign}{top}}}{{{bottom}}}")
+    written = [f"{sign}{top}/{bottom}", rf"{sign}\frac{{{top}}}{{{bottom}}}", rf"\frac{{{sign}{top}}}{{{bottom}}}"]
+    written.append(rf"{sign}\dfrac{{{3 * top}}}{{{3 * bottom}}}")
     whole, rest = divmod(top, bottom)
     if whole and rest:
         written += [f"{sign}{whole} {rest}/{bottom}", rf"{sign}{whole}\frac{{{rest}}}{{{bottom}}}"]
@@ -43,13 +39,9 @@ def forms(value: Fraction) -> list[str]:
         decimal = f"{places[:-12]}.{places[-12:]}".rstrip("0").rstrip(".")
         written += [f"{sign}{decimal}", f"{sign}{int(places[:-12]):,}.{places[-12:]}"]
     if bottom == 1:
-        written += [
-            str(value),
-            f"{sign}{top:,}",
-            f"{sign}{top:,}".replace(",", "{,}"),
-            f"{sign}{top:,}".replace(",", r"\,"),
-        ]
-        if abs(value) < 1 or abs(value) > 1:
+        separated = [f"{top:,}".replace(",", mark) for mark in (",", "{,}", r"\,", " ")]
+        written += [str(value), *(sign + number for number in separated)]
+        if value:
             written.append(rf"{sign}{top * 100}\%")
     return written
 
@@ -111,48 +103,8 @@ def test_any_text_is_judged_and_always_the_same(text: str, reference: str) -> No
         assert (first.score is None) == (not first.verdict.is_score)
 
 
-mathematics = st.lists(
-    st.sampled_from(
-        [
-            r"\frac",
-            r"\sqrt",
-            r"{",
-            r"}",
-            r"(",
-            r")",
-            r"[",
-            r"]",
-            r"^",
-            r"_",
-            r"+",
-            r"-",
-            r"*",
-            r"/",
-            r"=",
-            r",",
-            r".",
-            r"!",
-            r"%",
-            r"$",
-            r"<",
-            r">",
-            r"|",
-            r"\pi",
-            r"\text",
-            r"\boxed",
-            r"x",
-            r"y",
-            r"1",
-            r"2",
-            r"10",
-            r"0.5",
-            r"&",
-            r"\\",
-            r"and",
-        ]
-    ),
-    max_size=14,
-).map(" ".join)
+PIECES = r"\frac \sqrt { } ( ) [ ] ^ _ + - * / = , . ! % $ < > | \pi \text \boxed x y 1 2 10 0.5 & \\ and"
+mathematics = st.lists(st.sampled_from(PIECES.split(" ")), max_size=14).map(" ".join)
 
 
 @parsing
