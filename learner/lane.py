@@ -78,6 +78,7 @@ class Lane:
             control.stop()
         channel = JobChannel(self._link, self._broker, record.id, holder, control)
         renewal = self._link.start(channel.keep_lease())
+        metrics.working.set(1)
         log.info("job claimed", job=record.id)
         try:
             outcome = self._run_job(record, channel, control)
@@ -86,6 +87,7 @@ class Lane:
             outcome = "unsaid"
         finally:
             renewal.cancel()
+            metrics.working.set(0)
             _free_memory()
         metrics.jobs.labels(outcome).inc()
         log.info("job left this lane", job=record.id, outcome=outcome)

@@ -82,6 +82,8 @@ class Trainer:
 
     def run(self) -> dict[str, Any]:
         """Train to the last step. Returns the job's result. Raises JobError or an Interruption."""
+        training = self.spec.training
+        metrics.begin(self.job_id, self.spec.name, training.steps, training.max_staleness)
         self._load()
         self.channel.running(self.step)
         self._publish()
@@ -240,6 +242,7 @@ class Trainer:
         self.channel.settle_eval(step)
         self.evaluating = None
         self.heldout = result.numbers()
+        metrics.show(self.heldout)
         self.channel.say(
             f"held-out accuracy after step {step}: {result.line()}",
             step=step,
@@ -262,7 +265,7 @@ class Trainer:
             self.channel.say(alert, level="warning", step=self.step)
         known = report.complete(numbers)
         metrics.step.set(self.step)
-        metrics.publish(known)
+        metrics.publish(known, total)
         for tracker in self.trackers:
             tracker.log(self.step, known)
         self.channel.progress(self.step, known)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Self
 
 import redis.asyncio as redis
@@ -28,6 +29,14 @@ class BrokerError(Exception):
 
 class BrokerUnavailableError(BrokerError):
     """Redis does not answer, is full or cannot be written."""
+
+
+@dataclass(frozen=True)
+class ServerMemory:
+    """Bytes used, and what may be used: `maxmemory`, or without one the machine's memory."""
+
+    used_bytes: int
+    limit_bytes: int
 
 
 class Broker:
@@ -57,6 +66,11 @@ class Broker:
             await self.redis.ping()
         except RETRYABLE as error:
             raise BrokerUnavailableError(f"Redis does not answer: {error}") from error
+
+    async def memory(self) -> ServerMemory:
+        """How full the server is."""
+        info: Any = await self.redis.info("memory")
+        return ServerMemory(int(info["used_memory"]), int(info["maxmemory"]) or int(info["total_system_memory"]))
 
     async def close(self) -> None:
         await self.redis.aclose()

@@ -107,6 +107,11 @@ class Stack:
         return self._url("gateway")
 
     @property
+    def urls(self) -> dict[str, str]:
+        """Base URL of every process that serves HTTP, by name."""
+        return {name: self._url(name) for name in self._http_names()}
+
+    @property
     def redis_url(self) -> str:
         if self.spec.redis_url is not None:
             return self.spec.redis_url

@@ -13,15 +13,14 @@ from potstill.broker import Broker, BrokerUnavailableError
 from potstill.broker.connection import RETRYABLE
 from potstill.broker.jobs import JobStore
 from potstill.service.app import create_app, problem_response
-from potstill.service.logs import get_logger
 from services.gateway.endpoints import router
 from services.gateway.errors import QueueDownError
 from services.gateway.invalid_spec import on_invalid_request
+from services.gateway.queue_watch import watch_until
 from services.gateway.service import JobService
 from services.gateway.settings import GatewaySettings
 
 RETRY_SECONDS = 2.0
-log = get_logger("gateway")
 
 
 def build(settings: GatewaySettings) -> FastAPI:
@@ -38,7 +37,7 @@ def build(settings: GatewaySettings) -> FastAPI:
     @contextlib.asynccontextmanager
     async def lifespan() -> AsyncIterator[None]:
         stopping = asyncio.Event()
-        counting = asyncio.create_task(_count_until(stopping, jobs, settings.count_seconds))
+        counting = asyncio.create_task(watch_until(stopping, broker, settings.count_seconds))
         yield
         stopping.set()  # not a cancellation: the Redis client may swallow one
         await counting
@@ -60,13 +59,3 @@ async def _on_queue_down(request: Request, error: Exception) -> Response:
 
 def _queue_down(error: Exception) -> QueueDownError:
     return QueueDownError(f"Redis does not answer ({error}); nothing was changed, try again", retry_after=RETRY_SECONDS)
-
-
-async def _count_until(stopping: asyncio.Event, jobs: JobService, seconds: float) -> None:
-    while not stopping.is_set():
-        try:
-            await jobs.count_states()
-        except RETRYABLE as error:
-            log.warning("jobs cannot be counted", error=str(error))
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stopping.wait(), seconds)

@@ -37,7 +37,6 @@ from services.gateway.artifacts import JobArtifacts
 from services.gateway.errors import IdempotencyKeyReusedError, NoSuchJobError, StateConflictError
 from services.gateway.settings import GatewaySettings
 
-PAGE = 500
 # The state that each command asks for.
 TARGETS = {"cancel": JobState.CANCELLED, "pause": JobState.PAUSED, "resume": JobState.QUEUED}
 
@@ -121,17 +120,6 @@ class JobService:
     async def trajectories(self, job_id: str, step: int | None) -> TrajectoryList:
         await self._record(job_id)
         return await asyncio.to_thread(self._artifacts(job_id).trajectories, step)
-
-    async def count_states(self) -> None:
-        """Set the gauge of jobs by state."""
-        counts = dict.fromkeys(JobState, 0)
-        after: str | None = None
-        while records := await self.store.page(after=after, limit=PAGE):
-            for record in records:
-                counts[record.state] += 1
-            after = records[-1].id
-        for state, count in counts.items():
-            metrics.jobs.labels(state).set(count)
 
     async def _admit(self, spec: JobSpec) -> Admitted:
         try:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from potstill.service.metrics import LATENCY_BUCKETS
+from potstill.contracts.generation import FinishReason
+from potstill.service.errors import OverloadedError, TooLargeError, TooManyRequestsError
+from potstill.service.metrics import LATENCY_BUCKETS, start_at_zero
 
 samples = Counter("potstill_student_samples_total", "Samples answered, by finish reason.", ["finish_reason"])
 tokens = Counter(
@@ -30,3 +32,9 @@ policy_swap_seconds = Histogram(
     ["phase"],
     buckets=LATENCY_BUCKETS,
 )
+
+start_at_zero(samples, FinishReason)
+start_at_zero(tokens, ("prompt", "response"))
+start_at_zero(rejections, (TooLargeError.code, TooManyRequestsError.code, OverloadedError.code))
+start_at_zero(policy_swaps, ("loaded", "failed"))
+start_at_zero(policy_swap_seconds, ("drain", "load"))

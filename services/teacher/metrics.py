@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from potstill.service.metrics import LATENCY_BUCKETS
+from potstill.service.errors import OverloadedError, TooLargeError, TooManyRequestsError
+from potstill.service.metrics import LATENCY_BUCKETS, start_at_zero
 
 sequences = Counter("potstill_teacher_sequences_total", "Sequences scored.")
 tokens = Counter(
@@ -27,3 +28,8 @@ admitted_bytes = Gauge("potstill_teacher_admitted_bytes", "Estimated memory of a
 memory_limit_bytes = Gauge("potstill_teacher_memory_limit_bytes", "What admitted requests may take together.")
 prefix_bytes = Gauge("potstill_teacher_prefix_cache_bytes", "Keys and values kept of prompt prefixes.")
 rejections = Counter("potstill_teacher_rejections_total", "Requests refused, by problem code.", ["code"])
+
+start_at_zero(tokens, ("prompt_computed", "prompt_reused", "response"))
+start_at_zero(missing_values, ("logprobs",))
+start_at_zero(phase_seconds, ("wait", "compute"))
+start_at_zero(rejections, (TooLargeError.code, TooManyRequestsError.code, OverloadedError.code))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from potstill.service.metrics import LATENCY_BUCKETS
+from potstill.contracts.verification import Verdict
+from potstill.service.metrics import LATENCY_BUCKETS, start_at_zero
+from services.verifier.kinds import MODULES
 
 ITEM_BUCKETS = (0.0001, 0.00025, 0.0005, *LATENCY_BUCKETS)
 
@@ -20,3 +22,7 @@ workers_ended = Counter(
     "Workers that ended and were replaced: deadline, cpu, memory, recycled, died, garbled, self_test.",
     ["reason"],
 )
+
+start_at_zero(verdicts, MODULES, Verdict)
+start_at_zero(item_seconds, MODULES)
+start_at_zero(workers_ended, ("deadline", "cpu", "memory", "recycled", "died", "garbled", "self_test"))

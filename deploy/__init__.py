@@ -1,0 +1,1 @@
+"""What runs Potstill, and what operators look at."""

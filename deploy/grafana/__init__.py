@@ -1,0 +1,1 @@
+"""Dashboards as code: `python -m deploy.grafana.build` writes the JSON files beside it."""

@@ -1,0 +1,1 @@
+"""Rules and alerts, and a Prometheus to evaluate them with."""
