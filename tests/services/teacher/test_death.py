@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from services.teacher import app
 from services.teacher.engine import ENGINES, EngineDeadError
 from services.teacher.torch_engine import TorchEngine
-from tests.services.teacher.conftest import started_teacher
+from tests.services.teacher.conftest import TeacherClient, started_teacher
+from tests.services.teacher.processes import free_port, process, wait_until_answering
+
+DEATH_SECONDS = 60.0
 
 
 class _DyingEngine(TorchEngine):
@@ -40,3 +45,25 @@ def test_the_service_says_so_and_ends(model: Path, monkeypatch: pytest.MonkeyPat
         assert ended.wait(10)
         answer = client.http.get("/readyz")
         assert (answer.status_code, answer.json()["code"]) == (503, "engine_dead")
+
+
+@pytest.mark.vllm
+@pytest.mark.slow
+def test_the_process_ends_when_its_engine_is_killed(model: Path) -> None:
+    pytest.importorskip("vllm")
+    port = free_port()
+    variables = {"POTSTILL_TEACHER_ENGINE": "vllm", "POTSTILL_TEACHER_MODEL": str(model), "POTSTILL_AUTH": "off"}
+    # In bfloat16 vLLM crashes on a model this narrow.
+    with process(port, HF_HUB_OFFLINE="1", POTSTILL_TEACHER_DTYPE="float32", **variables) as service:
+        try:
+            client = TeacherClient(f"http://127.0.0.1:{port}")
+            wait_until_answering(client, service)
+            client.wait_ready()
+            children = psutil.Process(service.pid).children()
+            (engine,) = [child for child in children if "resource_tracker" not in " ".join(child.cmdline())]
+            engine.kill()
+            begun = time.monotonic()
+            service.wait(DEATH_SECONDS)
+            assert time.monotonic() - begun < DEATH_SECONDS
+        finally:
+            service.kill()
