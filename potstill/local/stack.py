@@ -56,6 +56,7 @@ class StackSpec:
     artifacts: Path
     student_model: str
     teachers: Mapping[str, TeacherProcess]
+    trains: bool = True  # False: no gateway and no learner, only what samples and verifies
     engine: Engine = "torch"
     student_dtype: str = "float32"
     max_length: int | None = None  # prompt and response together; None: what each model was made for
@@ -76,7 +77,7 @@ class Stack:
     """The running processes. Use as a context manager; processes that die are started again.
 
     Process names: `valkey`, `student`, `teacher-<name>` for every name in the registry, `verifier`, `gateway`,
-    `rollout-0`…, `learner`.
+    `rollout-0`…, `learner`. Without training there is neither gateway nor learner.
     """
 
     def __init__(self, spec: StackSpec, progress: Callable[[str], None] = lambda line: None) -> None:
@@ -111,6 +112,10 @@ class Stack:
             return self.spec.redis_url
         assert self._valkey is not None, "start the stack first"
         return self._valkey.url
+
+    def address(self, name: str) -> str:
+        """Base URL of a service by its process name."""
+        return self._url(name)
 
     def client(self) -> Client:
         return Client(self.url, self.token)
@@ -150,7 +155,8 @@ class Stack:
 
     def _http_names(self) -> list[str]:
         workers = [f"rollout-{index}" for index in range(self.spec.rollout_workers)]
-        return ["student", *dict.fromkeys(self._teachers.values()), "verifier", "gateway", *workers, "learner"]
+        gateway, learner = (["gateway"], ["learner"]) if self.spec.trains else ([], [])
+        return ["student", *dict.fromkeys(self._teachers.values()), "verifier", *gateway, *workers, *learner]
 
     def _url(self, name: str) -> str:
         return f"http://{HOST}:{self._ports[name]}"
