@@ -10,9 +10,9 @@ import msgspec
 from learner.storage import write_file
 from potstill.contracts.job import Change, EvalSpec, HeldoutResult
 from potstill.contracts.problem import Problem
-from potstill.contracts.trajectory import TrajectoryGroup
+from potstill.contracts.trajectory import Trajectory, TrajectoryGroup
 from potstill.evaluation.comparison import compare_average, compare_majority, compare_passed
-from potstill.evaluation.results import ProblemResult, by_data_source, problem_result
+from potstill.evaluation.results import ProblemResult, SampleResult, by_data_source, problem_result
 from potstill.evaluation.scores import Estimate, Scores, score, score_data_sets
 
 
@@ -61,7 +61,12 @@ def is_due(spec: EvalSpec, step: int, last: int) -> bool:
 def evaluate(step: int, groups: Sequence[TrajectoryGroup], problems: Sequence[Problem], threshold: float) -> Evaluation:
     """Sum up the groups of one evaluation, one a problem. A sample is correct when its score is above `threshold`."""
     results = [
-        problem_result(group, problem, lambda sample: sample.score is not None and sample.score > threshold)
+        problem_result(
+            problem.id,
+            problem.data_source,
+            [_judged(sample, threshold) for sample in group.trajectories],
+            group.tombstone,
+        )
         for group, problem in zip(groups, problems, strict=True)
     ]
     total = score("all", results)
@@ -80,6 +85,11 @@ def evaluate(step: int, groups: Sequence[TrajectoryGroup], problems: Sequence[Pr
         maj_at_n=_value(total.majority),
         data_sets=score_data_sets(results),
     )
+
+
+def _judged(sample: Trajectory, threshold: float) -> SampleResult:
+    correct = None if sample.score is None else sample.score > threshold
+    return SampleResult(sample.score, correct, len(sample.token_ids), sample.finish_reason, sample.answer)
 
 
 def _value(estimate: Estimate | None) -> float | None:

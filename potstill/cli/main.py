@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import potstill
-from potstill.cli import doctor, explain, remote, run, serve, validate
+from potstill.cli import data, doctor, eval, explain, remote, run, serve, validate
 from potstill.cli.terminal import OneLineErrors, output
 
 app = typer.Typer(
@@ -32,6 +32,8 @@ for command in (
     serve.serve,
 ):
     app.command()(command)
+app.command("eval")(eval.evaluate)
+app.add_typer(data.app, name="data", help="Data sets before they are trained on.")
 
 
 def _show_version(wanted: bool) -> None:

@@ -32,7 +32,7 @@ class Ticket(msgspec.Struct, frozen=True):
     problem: Problem
     n: int
     seed: int
-    policy: PolicyRef | None  # None: whatever the student has loaded
+    policy: PolicyRef | None  # None: whatever weights the student has
     sampling: Sampling
     teacher: str | None  # a name in the job's registry; None asks for no teacher (eval)
     issued_at: float  # Unix seconds

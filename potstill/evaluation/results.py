@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from potstill.contracts.generation import FinishReason
-from potstill.contracts.problem import Problem
-from potstill.contracts.trajectory import Trajectory, TrajectoryGroup
 from potstill.evaluation.estimators import mean_correct
 
 UNNAMED = "data"  # the data set of rows without a data_source
@@ -38,19 +36,29 @@ class ProblemResult(msgspec.Struct, frozen=True):
         return [answer for answer, right in zip(self.answers, self.correct, strict=True) if right is not None]
 
 
-def problem_result(group: TrajectoryGroup, problem: Problem, is_correct: Callable[[Trajectory], bool]) -> ProblemResult:
-    """Sum up one group; `is_correct` is asked about samples that have a score."""
-    samples = group.trajectories
-    correct = tuple(is_correct(sample) if sample.score is not None else None for sample in samples)
+class SampleResult(msgspec.Struct, frozen=True):
+    """One sample: its judgement, and how it ended."""
+
+    score: float | None  # None: could not be verified
+    correct: bool | None  # None exactly when the score is
+    tokens: int
+    finish_reason: FinishReason
+    answer: str | None = None  # what the verifier took for the answer
+
+
+def problem_result(
+    problem_id: str, data_source: str, samples: Sequence[SampleResult], tombstone: str | None
+) -> ProblemResult:
+    """Sum up the samples of one problem."""
     return ProblemResult(
-        problem_id=group.problem_id,
-        accuracy=mean_correct([right for right in correct if right is not None]),
+        problem_id=problem_id,
+        accuracy=mean_correct([sample.correct for sample in samples if sample.correct is not None]),
         scores=tuple(sample.score for sample in samples),
-        tokens=tuple(len(sample.token_ids) for sample in samples),
+        tokens=tuple(sample.tokens for sample in samples),
         truncated=sum(sample.finish_reason is FinishReason.LENGTH for sample in samples),
-        tombstone=group.tombstone,
-        data_source=problem.data_source or UNNAMED,
-        correct=correct,
+        tombstone=tombstone,
+        data_source=data_source or UNNAMED,
+        correct=tuple(sample.correct for sample in samples),
         answers=tuple(sample.answer for sample in samples),
     )
 

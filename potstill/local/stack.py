@@ -77,7 +77,7 @@ class Stack:
     """The running processes. Use as a context manager; processes that die are started again.
 
     Process names: `valkey`, `student`, `teacher-<name>` for every name in the registry, `verifier`, `gateway`,
-    `rollout-0`…, `learner`.
+    `rollout-0`…, `learner`. Those in `without` are left out.
     """
 
     def __init__(self, spec: StackSpec, progress: Callable[[str], None] = lambda line: None) -> None:
@@ -117,6 +117,10 @@ class Stack:
             return self.spec.redis_url
         assert self._valkey is not None, "start the stack first"
         return self._valkey.url
+
+    def address(self, name: str) -> str:
+        """Base URL of a service by its process name."""
+        return self._url(name)
 
     def client(self) -> Client:
         return Client(self.url, self.token)

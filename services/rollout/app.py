@@ -23,7 +23,7 @@ def build(settings: RolloutSettings) -> FastAPI:
     broker = Broker.connect(settings.redis_url, patient=True)
     probe = Broker.connect(settings.redis_url, patient=False)
     peers = Peers(
-        student=Peer(settings.student_url, settings.bearer),
+        student=Peer(settings.student_url, settings.bearer, settings.rollout_generate_seconds),
         teachers={name: Peer(url, settings.bearer) for name, url in settings.teachers.items()},
         verifier=Peer(settings.verifier_url, settings.bearer),
     )

@@ -19,6 +19,9 @@ class RolloutSettings(ServiceSettings):
         default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}",
         description="A name that survives restarts lets a worker go on with the tickets it held.",
     )
+    rollout_generate_seconds: float = Field(
+        default=600.0, gt=0, description="How long the student may take to answer one ticket before it is asked again."
+    )
     rollout_concurrency: int = Field(default=64, gt=0, description="Tickets in progress at once.")
     rollout_lease_seconds: float = Field(default=30.0, gt=0, description="A ticket not renewed so long is taken over.")
     rollout_max_attempts: int = Field(default=4, gt=0, description="Failures after which a ticket is given up.")
