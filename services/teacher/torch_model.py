@@ -19,7 +19,7 @@ from potstill.contracts.scoring import Sequence as ScoredSequence
 from potstill.contracts.scoring import SequenceScore
 from potstill.service.settings import SettingsError
 from services.teacher.groups import Group, batches
-from services.teacher.head import PositionScores, Wanted, chunk_positions, score_hidden
+from services.teacher.head import PositionScores, Wanted, chunk_positions, exact_products, score_hidden
 from services.teacher.model_facts import load_config, model_id
 from services.teacher.prefix import BLOCK_TOKENS, PrefixCache, block_digests, join_blocks
 from services.teacher.settings import TeacherSettings
@@ -90,7 +90,7 @@ class TorchModel:
                 wanted,
                 chunk_positions(self.vocab_size),
             )
-            scores += _split(positions, rows)
+            scores += _split(positions.cpu(), rows)
         return GroupScores(scores, prompt.num_reused)
 
     def _read_prompt(self, prompt: TokenIds) -> ReadPrompt:
@@ -127,7 +127,8 @@ class TorchModel:
         return hidden
 
     def _logits(self, hidden: Tensor) -> Tensor:
-        return functional.linear(hidden.float(), self._head_weight, self._head_bias)
+        with exact_products(self.dtype):
+            return functional.linear(hidden.float(), self._head_weight, self._head_bias)
 
     @torch.inference_mode()
     def check_arithmetic(self) -> None:
