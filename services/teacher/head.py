@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -60,7 +61,7 @@ class PositionScores:
     entropy: Tensor | None  # [N], nats
 
     def cpu(self) -> PositionScores:
-        moved = {name: None if value is None else value.cpu() for name, value in vars(self).items()}
+        moved: dict[str, Any] = {name: None if value is None else value.cpu() for name, value in vars(self).items()}
         return PositionScores(**moved)
 
 

@@ -6,13 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from potstill.contracts.scoring import ScoreRequest
+from services.teacher.answers import answer_bytes
 from services.teacher.groups import Group, batches, group_by_prompt
 from services.teacher.head import CHUNK_ENTRY_BYTES, chunk_positions
 
-# A value of an answer: in its chunk, joined, in its sequence, encoded.
-VALUE_BYTES = 4 * 4
-# A candidate: its id as int32 and int64.
-CANDIDATE_BYTES = 12
 # One of the top k in its chunk: value, int64 id, and what the selection sorts.
 TOP_BYTES = 32
 FLOAT32_BYTES = 4
@@ -80,14 +77,6 @@ def estimate_group(group: Group, top_k: int, shape: ModelShape, batch_tokens: in
         + min(padded, chunk_positions(shape.vocab_size)) * shape.vocab_size * CHUNK_ENTRY_BYTES
     )
     return prompt * shape.token_state_bytes + max(reading, responding, head)
-
-
-def answer_bytes(request: ScoreRequest) -> int:
-    """The numbers of an answer on their way out, and the candidates, padded to the widest."""
-    per_token = 1 + 2 * request.top_k + (request.top_k > 0) + request.entropy
-    tokens = sum(len(sequence.response_token_ids) for sequence in request.sequences)
-    widest = max((s.candidate_ids.shape[-1] for s in request.sequences if s.candidate_ids is not None), default=0)
-    return tokens * (per_token * VALUE_BYTES + widest * (VALUE_BYTES + CANDIDATE_BYTES))
 
 
 def estimate_request(request: ScoreRequest, shape: ModelShape, batch_tokens: int) -> int:
