@@ -61,11 +61,16 @@ class ModelShape:
         return (4 * self.kv_heads + 2 * self.heads) * self.head_size * self.item_bytes
 
 
-def estimate_group(group: Group, top_k: int, shape: ModelShape, batch_tokens: int) -> int:
+def estimate_group(group: Group, shape: ModelShape, batch_tokens: int) -> int:
     """Peak bytes of a group: the prompt alone, or the prompt and its largest batch of responses."""
-    prompt, longest = len(group.prompt), group.longest
-    rows = len(next(iter(batches(group, batch_tokens))))
+    prompt = len(group.prompt)
     reading = prompt * (shape.token_activation_bytes + shape.token_attention_bytes)
+    lengths = [[len(group.sequences[place].response_token_ids) for place in b] for b in batches(group, batch_tokens)]
+    largest = max(_estimate_batch(prompt, len(batch), max(batch), shape) for batch in lengths)
+    return prompt * shape.token_state_bytes + max(reading, largest)
+
+
+def _estimate_batch(prompt: int, rows: int, longest: int, shape: ModelShape) -> int:
     padded = rows * longest
     context = rows * (prompt + longest)
     mask = longest * (prompt + longest) * (1 + FLOAT32_BYTES)
@@ -76,12 +81,10 @@ def estimate_group(group: Group, top_k: int, shape: ModelShape, batch_tokens: in
         padded * 2 * shape.hidden * shape.item_bytes
         + min(padded, chunk_positions(shape.vocab_size)) * shape.vocab_size * CHUNK_ENTRY_BYTES
     )
-    return prompt * shape.token_state_bytes + max(reading, responding, head)
+    return max(responding, head)
 
 
 def estimate_request(request: ScoreRequest, shape: ModelShape, batch_tokens: int) -> int:
     """Peak bytes of a request, whose groups are computed one after the other."""
-    largest = max(
-        (estimate_group(group, request.top_k, shape, batch_tokens) for group in group_by_prompt(request)), default=0
-    )
+    largest = max((estimate_group(group, shape, batch_tokens) for group in group_by_prompt(request)), default=0)
     return int(MARGIN * largest) + answer_bytes(request)

@@ -54,6 +54,7 @@ def _same(response: ScoreResponse, request: ScoreRequest) -> bool:
 
 
 GROUP = ScoreRequest(reference.group(1, 6, [4, 5, 6]))
+CUT = (5, 6, 7)
 
 
 async def test_what_was_asked_before_is_not_computed_again() -> None:
