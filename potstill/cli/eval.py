@@ -236,7 +236,7 @@ async def _check_services(stack: Stack, wanted: Wanted) -> None:
 
 
 async def _capabilities(stack: Stack, name: str) -> Capabilities:
-    peer = Peer(stack.address(name), stack.token)
+    peer = Peer(stack.urls[name], stack.token)
     try:
         return await peer.capabilities()
     finally:

@@ -118,10 +118,6 @@ class Stack:
         assert self._valkey is not None, "start the stack first"
         return self._valkey.url
 
-    def address(self, name: str) -> str:
-        """Base URL of a service by its process name."""
-        return self._url(name)
-
     def client(self) -> Client:
         return Client(self.url, self.token)
 

@@ -19,6 +19,7 @@ from potstill.service.http import message_response, openapi_messages, read_messa
 from potstill.service.logs import get_logger
 from services.teacher import metrics
 from services.teacher.admission import Admission
+from services.teacher.cache import ScoreCache
 from services.teacher.engine import Engine, EngineDeadError, EngineFacts, create_engine
 from services.teacher.settings import TeacherSettings
 from services.teacher.validation import check_request
@@ -41,6 +42,7 @@ class Teacher:
         self._on_death = on_death
         self._facts: EngineFacts | None = None
         self._admission: Admission | None = None
+        self._cache: ScoreCache | None = None
         self._failure: ServiceError | None = None
 
     @contextlib.asynccontextmanager
@@ -89,14 +91,19 @@ class Teacher:
         )
 
     async def score(self, request: ScoreRequest) -> ScoreResponse:
-        """Validate, admit, score and count."""
+        """Validate, answer what is kept, admit and score the rest, and count."""
         check_request(request, self.facts())
+        assert self._cache is not None
+        response = await self._cache.score(request, self._compute)
+        _count(request, response)
+        return response
+
+    async def _compute(self, request: ScoreRequest) -> ScoreResponse:
         assert self._admission is not None
         async with self._admission.admit(self._engine.estimate_bytes(request)):
             begun = time.perf_counter()
             response = await self._engine.score(request)
             metrics.phase_seconds.labels("compute").observe(time.perf_counter() - begun)
-        _count(request, response)
         return response
 
     async def _keep(self) -> None:
@@ -130,6 +137,7 @@ class Teacher:
         self._admission = Admission(
             facts.memory_bytes, self._settings.teacher_max_waiting, self._settings.teacher_wait_seconds
         )
+        self._cache = ScoreCache(self._settings.teacher_score_cache_bytes, facts)
         self._facts = facts
         seconds = round(time.perf_counter() - begun, 1)
         log.info("model loaded", model=facts.model.id, engine=facts.engine.name, seconds=seconds)

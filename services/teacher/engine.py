@@ -24,6 +24,13 @@ class Feature(StrEnum):
     ENTROPY = "entropy"
 
 
+class CacheUnit(StrEnum):
+    """What an answer may be kept of, such that having kept it changes nothing that the engine promises."""
+
+    SEQUENCE = "sequence"
+    GROUP = "group"  # the sequences of a request that share a prompt: the last bits depend on who is in it
+
+
 class EngineDeadError(UnavailableError):
     """The engine will not answer again: the process must be started anew."""
 
@@ -39,6 +46,7 @@ class EngineFacts:
     features: frozenset[Feature]
     max_top_k: int
     memory_bytes: int  # what admitted work may take together
+    cache_unit: CacheUnit = CacheUnit.GROUP
 
 
 class Engine(Protocol):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from potstill.contracts.arrays import TokenIds
 from potstill.contracts.scoring import ScoreRequest, Sequence
+
+# Fewer are padded sooner than another forward is run for them.
+SPLIT_TOKENS = 256
 
 
 @dataclass(frozen=True)
@@ -36,11 +39,19 @@ def group_by_prompt(request: ScoreRequest) -> list[Group]:
     ]
 
 
-def batches(group: Group, max_tokens: int) -> Iterator[tuple[Sequence, ...]]:
-    """Split a group into batches of at most `max_tokens` padded tokens (prompt included), at least one row each.
+def batches(group: Group, max_tokens: int) -> list[tuple[int, ...]]:
+    """Split a group, longest response first, into batches of places in it, at least one each.
 
-    The split depends on nothing but the group, so the same request is always computed in the same shapes.
+    A batch holds at most `max_tokens` padded tokens (prompt included), and a new one begins where that spares
+    `SPLIT_TOKENS` of padding. The split depends on nothing but the group, so the same request is always computed in
+    the same shapes.
     """
-    rows = max(1, max_tokens // (len(group.prompt) + group.longest))
-    for begin in range(0, len(group.sequences), rows):
-        yield group.sequences[begin : begin + rows]
+    lengths = [len(sequence.response_token_ids) for sequence in group.sequences]
+    order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
+    begins = [0]
+    for rank, place in enumerate(order[1:], start=1):
+        longest = lengths[order[begins[-1]]]
+        is_full = (rank - begins[-1] + 1) * (len(group.prompt) + longest) > max_tokens
+        if is_full or (longest - lengths[place]) * (len(order) - rank) >= SPLIT_TOKENS:
+            begins.append(rank)
+    return [tuple(order[begin:end]) for begin, end in pairwise([*begins, len(order)])]

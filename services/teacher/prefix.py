@@ -7,7 +7,6 @@ ids up to its end alone. So what is kept changes how long an answer takes and no
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from services.teacher import metrics
+from services.teacher.byte_limited import ByteLimited
 
 # Smaller blocks find more to reuse and cost more to read: 128 was the best of 32, 64 and 128 for 340-token prompts.
 BLOCK_TOKENS = 128
@@ -37,36 +37,28 @@ def block_digests(prompt: NDArray[np.int32]) -> list[bytes]:
 
 
 class PrefixCache:
-    """Least recently used blocks go first. A block is one tensor [layers, 2, kv heads, BLOCK_TOKENS, head size]."""
+    """Blocks, each one tensor [layers, 2, kv heads, BLOCK_TOKENS, head size]."""
 
     def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
-        self._blocks: OrderedDict[bytes, Tensor] = OrderedDict()
-        self._num_bytes = 0
+        self._blocks: ByteLimited[bytes, Tensor] = ByteLimited(limit_bytes, lambda block: block.nbytes)
 
     def find(self, digests: Sequence[bytes]) -> list[Tensor]:
         """Blocks of the longest kept prefix, in order."""
         found: list[Tensor] = []
         for digest in digests:
-            block = self._blocks.get(digest)
+            block = self._blocks.peek(digest)
             if block is None:
                 break
             found.append(block)
         # The first block last: without it those after it are of no use.
         for digest in reversed(digests[: len(found)]):
-            self._blocks.move_to_end(digest)
+            self._blocks.get(digest)
         return found
 
     def keep(self, digest: bytes, block: Tensor) -> None:
         """Keep a block, dropping old ones for it; one larger than the limit is not kept."""
-        if block.nbytes > self.limit_bytes or digest in self._blocks:
-            return
-        while self._num_bytes + block.nbytes > self.limit_bytes:
-            _, dropped = self._blocks.popitem(last=False)
-            self._num_bytes -= dropped.nbytes
-        self._blocks[digest] = block
-        self._num_bytes += block.nbytes
-        metrics.prefix_bytes.set(self._num_bytes)
+        self._blocks.keep(digest, block)
+        metrics.prefix_bytes.set(self._blocks.num_bytes)
 
 
 def join_blocks(blocks: Sequence[Tensor]) -> Tensor:

@@ -25,6 +25,9 @@ class TeacherSettings(ServiceSettings):
     teacher_prefix_bytes: int = Field(
         default=256 * 2**20, ge=0, description="Keys and values of prompt prefixes kept for reuse; 0 keeps none."
     )
+    teacher_score_cache_bytes: int = Field(
+        default=64 * 2**20, ge=0, description="Answers kept for sequences asked about again; 0 keeps none."
+    )
     teacher_max_waiting: int = Field(default=256, ge=0, description="Requests that may wait for admission.")
     teacher_wait_seconds: float = Field(default=120.0, gt=0, description="Longest wait for admission.")
     teacher_kv_cache_gib: int = Field(default=1, gt=0, description="Key/value cache of vLLM on a CPU.")

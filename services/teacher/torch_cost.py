@@ -6,13 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from potstill.contracts.scoring import ScoreRequest
+from services.teacher.answers import answer_bytes
 from services.teacher.groups import Group, batches, group_by_prompt
 from services.teacher.head import CHUNK_ENTRY_BYTES, chunk_positions
 
-# A value of an answer: in its chunk, joined, in its sequence, encoded.
-VALUE_BYTES = 4 * 4
-# A candidate: its id as int32 and int64.
-CANDIDATE_BYTES = 12
 # One of the top k in its chunk: value, int64 id, and what the selection sorts.
 TOP_BYTES = 32
 FLOAT32_BYTES = 4
@@ -64,11 +61,16 @@ class ModelShape:
         return (4 * self.kv_heads + 2 * self.heads) * self.head_size * self.item_bytes
 
 
-def estimate_group(group: Group, top_k: int, shape: ModelShape, batch_tokens: int) -> int:
+def estimate_group(group: Group, shape: ModelShape, batch_tokens: int) -> int:
     """Peak bytes of a group: the prompt alone, or the prompt and its largest batch of responses."""
-    prompt, longest = len(group.prompt), group.longest
-    rows = len(next(iter(batches(group, batch_tokens))))
+    prompt = len(group.prompt)
     reading = prompt * (shape.token_activation_bytes + shape.token_attention_bytes)
+    lengths = [[len(group.sequences[place].response_token_ids) for place in b] for b in batches(group, batch_tokens)]
+    largest = max(_estimate_batch(prompt, len(batch), max(batch), shape) for batch in lengths)
+    return prompt * shape.token_state_bytes + max(reading, largest)
+
+
+def _estimate_batch(prompt: int, rows: int, longest: int, shape: ModelShape) -> int:
     padded = rows * longest
     context = rows * (prompt + longest)
     mask = longest * (prompt + longest) * (1 + FLOAT32_BYTES)
@@ -79,20 +81,10 @@ def estimate_group(group: Group, top_k: int, shape: ModelShape, batch_tokens: in
         padded * 2 * shape.hidden * shape.item_bytes
         + min(padded, chunk_positions(shape.vocab_size)) * shape.vocab_size * CHUNK_ENTRY_BYTES
     )
-    return prompt * shape.token_state_bytes + max(reading, responding, head)
-
-
-def answer_bytes(request: ScoreRequest) -> int:
-    """The numbers of an answer on their way out, and the candidates, padded to the widest."""
-    per_token = 1 + 2 * request.top_k + (request.top_k > 0) + request.entropy
-    tokens = sum(len(sequence.response_token_ids) for sequence in request.sequences)
-    widest = max((s.candidate_ids.shape[-1] for s in request.sequences if s.candidate_ids is not None), default=0)
-    return tokens * (per_token * VALUE_BYTES + widest * (VALUE_BYTES + CANDIDATE_BYTES))
+    return max(responding, head)
 
 
 def estimate_request(request: ScoreRequest, shape: ModelShape, batch_tokens: int) -> int:
     """Peak bytes of a request, whose groups are computed one after the other."""
-    largest = max(
-        (estimate_group(group, request.top_k, shape, batch_tokens) for group in group_by_prompt(request)), default=0
-    )
+    largest = max((estimate_group(group, shape, batch_tokens) for group in group_by_prompt(request)), default=0)
     return int(MARGIN * largest) + answer_bytes(request)

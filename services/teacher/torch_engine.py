@@ -7,15 +7,15 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-import numpy as np
 import torch
 import transformers
 
-from potstill.contracts.arrays import LogProbs, TokenIds
+from potstill.contracts.arrays import TokenIds
 from potstill.contracts.capabilities import EngineInfo
-from potstill.contracts.scoring import ScoreRequest, ScoreResponse, SequenceScore
+from potstill.contracts.scoring import ScoreRequest, ScoreResponse
 from potstill.contracts.scoring import Sequence as ScoredSequence
 from services.teacher import metrics
+from services.teacher.answers import empty_score
 from services.teacher.engine import EngineDeadError, EngineFacts, Feature
 from services.teacher.groups import Group, group_by_prompt
 from services.teacher.head import Wanted
@@ -59,7 +59,7 @@ class TorchEngine:
 
     async def score(self, request: ScoreRequest) -> ScoreResponse:
         wanted = Wanted(request.temperature, request.top_k, request.entropy)
-        scores = [empty_score(sequence, wanted) for sequence in request.sequences]
+        scores = [empty_score(sequence, request) for sequence in request.sequences]
         for group in group_by_prompt(request):
             done = await self._in_thread(self._score_group, group, wanted)
             _count(group, done)
@@ -92,7 +92,9 @@ class TorchEngine:
 
     def _half_of_free(self, model: TorchModel) -> int:
         free = torch.cuda.mem_get_info(model.device)[0] if model.device.type == "cuda" else available_bytes()
-        return int(FREE_SHARE * max(0, free - self._settings.teacher_prefix_bytes))
+        return int(
+            FREE_SHARE * max(0, free - self._settings.teacher_prefix_bytes - self._settings.teacher_score_cache_bytes)
+        )
 
     def _score_group(self, group: Group, wanted: Wanted) -> GroupScores:
         assert self._loaded is not None
@@ -102,19 +104,6 @@ class TorchEngine:
         assert self._loaded is not None
         one = TokenIds.of([0])
         self._loaded.score_group(Group(one, (0,), (ScoredSequence(one, one),)), Wanted(1.0, 0, False))
-
-
-def empty_score(sequence: ScoredSequence, wanted: Wanted) -> SequenceScore:
-    """What an empty response is answered with: every field that was asked for, without positions."""
-    none, no_ids = LogProbs.of([]), TokenIds.of(np.empty((0, wanted.top_k)))
-    return SequenceScore(
-        logprobs=none,
-        candidate_logprobs=None if sequence.candidate_ids is None else LogProbs.of(sequence.candidate_ids),
-        top_ids=no_ids if wanted.top_k else None,
-        top_logprobs=LogProbs.of(no_ids) if wanted.top_k else None,
-        tail_logprobs=none if wanted.top_k else None,
-        entropy=none if wanted.entropy else None,
-    )
 
 
 def _version() -> str:

@@ -19,7 +19,7 @@ from potstill.contracts.scoring import Sequence as ScoredSequence
 from potstill.contracts.scoring import SequenceScore
 from potstill.service.settings import SettingsError
 from services.teacher.groups import Group, batches
-from services.teacher.head import PositionScores, Wanted, chunk_positions, score_hidden
+from services.teacher.head import PositionScores, Wanted, chunk_positions, exact_products, score_hidden
 from services.teacher.model_facts import load_config, model_id
 from services.teacher.prefix import BLOCK_TOKENS, PrefixCache, block_digests, join_blocks
 from services.teacher.settings import TeacherSettings
@@ -77,8 +77,9 @@ class TorchModel:
     def score_group(self, group: Group, wanted: Wanted) -> GroupScores:
         """The same bits whatever was scored before."""
         prompt = self._read_prompt(group.prompt)
-        scores: list[SequenceScore] = []
-        for rows in batches(group, BATCH_TOKENS):
+        scores: dict[int, SequenceScore] = {}
+        for places in batches(group, BATCH_TOKENS):
+            rows = [group.sequences[place] for place in places]
             hidden = self._read_responses(prompt, rows)
             targets = torch.from_numpy(np.concatenate([np.asarray(row.response_token_ids) for row in rows]))
             candidates = _padded_candidates(rows)
@@ -90,8 +91,8 @@ class TorchModel:
                 wanted,
                 chunk_positions(self.vocab_size),
             )
-            scores += _split(positions, rows)
-        return GroupScores(scores, prompt.num_reused)
+            scores.update(zip(places, _split(positions.cpu(), rows), strict=True))
+        return GroupScores([scores[place] for place in range(len(group.sequences))], prompt.num_reused)
 
     def _read_prompt(self, prompt: TokenIds) -> ReadPrompt:
         digests = block_digests(prompt) if self._blocks_apply else []
@@ -127,7 +128,8 @@ class TorchModel:
         return hidden
 
     def _logits(self, hidden: Tensor) -> Tensor:
-        return functional.linear(hidden.float(), self._head_weight, self._head_bias)
+        with exact_products(self.dtype):
+            return functional.linear(hidden.float(), self._head_weight, self._head_bias)
 
     @torch.inference_mode()
     def check_arithmetic(self) -> None:

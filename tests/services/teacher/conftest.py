@@ -19,7 +19,7 @@ from services.teacher.app import build
 from services.teacher.settings import TeacherSettings
 from tests.tiny_model import write_tiny_model
 
-START_SECONDS = 120.0
+START_SECONDS = 280.0
 STOP_SECONDS = 30.0
 
 

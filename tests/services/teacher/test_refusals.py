@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 
 from potstill.contracts.arrays import TokenIds
+from potstill.contracts.capabilities import EngineInfo, ModelInfo
 from potstill.contracts.scoring import ScoreRequest, Sequence
+from potstill.service.errors import UnprocessableError
+from services.teacher.engine import EngineFacts, Feature
+from services.teacher.validation import check_request
 from tests.services.teacher import reference
 from tests.services.teacher.conftest import TeacherClient
 
@@ -89,3 +93,24 @@ def test_another_tokenizer_is_409(client: TeacherClient) -> None:
     answer = client.post(ScoreRequest(GOOD), **{"x-potstill-tokenizer": "sha256:other"})
     assert (answer.status_code, answer.json()["code"]) == (409, "tokenizer_mismatch")
     assert own in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (ScoreRequest(GOOD, temperature=0.7), "temperature_unsupported"),
+        (ScoreRequest(GOOD, entropy=True), "entropy_unsupported"),
+        (ScoreRequest(GOOD, top_k=2), "top_k_unsupported"),
+        (
+            ScoreRequest((Sequence(TokenIds.of([5]), TokenIds.of([6]), TokenIds.of([[7]])),)),
+            "candidate_ids_unsupported",
+        ),
+    ],
+)
+def test_what_an_engine_does_not_list_is_refused_with_the_way_out(request_: ScoreRequest, code: str) -> None:
+    model = ModelInfo("m", "local", reference.VOCAB_SIZE, "sha256:0", (2,), 512)
+    facts = EngineFacts(model, EngineInfo("plain", "1", "float32"), frozenset({Feature.LOGPROBS}), 0, 1)
+    check_request(ScoreRequest(GOOD), facts)
+    with pytest.raises(UnprocessableError, match="POTSTILL_TEACHER_ENGINE=torch") as caught:
+        check_request(request_, facts)
+    assert caught.value.code == code

@@ -1,4 +1,4 @@
-"""The vLLM engine against a transformers forward: same numbers, fewer features, never a wrong one."""
+"""The vLLM engine against a transformers forward: same numbers, whatever is asked and however it is read."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from tests.services.teacher import reference
 from tests.services.teacher.conftest import TeacherClient, teacher
 
 pytest.importorskip("vllm")
+from services.teacher.vllm_engine import STEP_TOKENS
+
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
 TOLERANCE = 1e-3
@@ -37,7 +39,16 @@ def test_every_response_token_has_the_models_own_value_first_and_eos_included(vl
     _assert_exact(vllm, model, SEQUENCES)
 
 
-def test_a_shared_prompt_is_read_once_and_a_cached_response_is_still_scored(vllm: TeacherClient, model: Path) -> None:
+@pytest.mark.parametrize("prompt_length", [300, 320])  # with blocks of 32, the second fills its last one
+def test_a_group_reads_its_prompt_once(vllm: TeacherClient, model: Path, prompt_length: int) -> None:
+    computed = 'potstill_teacher_tokens_total{kind="prompt_computed"}'
+    before = vllm.metric(computed)
+    _assert_exact(vllm, model, reference.group(prompt_length, prompt_length, [20] * 8))
+    rest = prompt_length % 32
+    assert vllm.metric(computed) - before == prompt_length + 7 * rest
+
+
+def test_a_prompt_is_shared_between_requests(vllm: TeacherClient, model: Path) -> None:
     reused = 'potstill_teacher_tokens_total{kind="prompt_reused"}'
     before = vllm.metric(reused)
     sequences = reference.group(7, 300, [20, 20])
@@ -45,9 +56,17 @@ def test_a_shared_prompt_is_read_once_and_a_cached_response_is_still_scored(vllm
     assert vllm.metric(reused) == before
     _assert_exact(vllm, model, sequences[1:])
     assert vllm.metric(reused) - before >= 128
+
+
+def test_positions_that_the_prefix_cache_leaves_out_are_scored(vllm: TeacherClient, model: Path) -> None:
     (long,) = reference.group(8, 20, [400])
     _assert_exact(vllm, model, (long,))
-    _assert_exact(vllm, model, (long,))  # its response is in the prefix cache now, where it has no log-probabilities
+    expected = reference.logprobs(model, long)
+    (again,) = vllm.score(ScoreRequest((long,), entropy=True)).sequences  # another question, so not a kept answer
+    np.testing.assert_allclose(again.logprobs, expected, atol=TOLERANCE, rtol=0)
+    # The same ids cut elsewhere: the hidden states of these positions were kept for another cut.
+    ids = np.concatenate([long.prompt_token_ids, long.response_token_ids])
+    _assert_exact(vllm, model, (Sequence(TokenIds.of(ids[:120]), TokenIds.of(ids[120:])),))
 
 
 def test_top_k_with_the_token_inside_and_outside(vllm: TeacherClient, model: Path) -> None:
@@ -67,21 +86,38 @@ def test_top_k_with_the_token_inside_and_outside(vllm: TeacherClient, model: Pat
     np.testing.assert_allclose(score.tail_logprobs, np.log1p(-np.exp(top).sum(-1)), atol=TOLERANCE, rtol=0)
 
 
-@pytest.mark.parametrize(
-    ("request_", "code"),
-    [
-        (ScoreRequest(SEQUENCES, temperature=0.7), "temperature_unsupported"),
-        (ScoreRequest(SEQUENCES, entropy=True), "entropy_unsupported"),
-        (
-            ScoreRequest((Sequence(TokenIds.of([5]), TokenIds.of([6]), TokenIds.of([[7]])),)),
-            "candidate_ids_unsupported",
-        ),
-    ],
-)
-def test_what_it_cannot_do_is_refused_with_the_way_out(vllm: TeacherClient, request_: ScoreRequest, code: str) -> None:
-    answer = vllm.post(request_)
-    assert (answer.status_code, answer.json()["code"]) == (422, code)
-    assert "POTSTILL_TEACHER_ENGINE=torch" in answer.json()["detail"]
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 1.7])
+def test_everything_that_can_be_asked_at_any_temperature(vllm: TeacherClient, model: Path, temperature: float) -> None:
+    rng = np.random.default_rng(3)
+    asked = tuple(
+        Sequence(
+            each.prompt_token_ids,
+            each.response_token_ids,
+            TokenIds.of(rng.integers(0, reference.VOCAB_SIZE, (len(each.response_token_ids), 1 + place % 3))),
+        )
+        for place, each in enumerate(SEQUENCES)
+    )
+    answer = vllm.score(ScoreRequest(asked, temperature=temperature, top_k=5, entropy=True))
+    for sequence, score in zip(asked, answer.sequences, strict=True):
+        rows = reference.distribution(model, sequence, temperature)
+        order = np.argsort(-rows, axis=-1)[:, :5]
+        tail = np.log(np.exp(np.sort(rows, axis=-1)[:, :-5]).sum(-1))
+        expected = {
+            "logprobs": reference.logprobs(model, sequence, temperature),
+            "candidate_logprobs": np.take_along_axis(rows, np.asarray(sequence.candidate_ids), -1),
+            "top_ids": order,
+            "top_logprobs": np.take_along_axis(rows, order, -1),
+            "tail_logprobs": tail,
+            "entropy": -(np.exp(rows) * rows).sum(-1),
+        }
+        for name, values in expected.items():
+            np.testing.assert_allclose(getattr(score, name), values, atol=TOLERANCE, rtol=0, err_msg=name)
+
+
+def test_a_sequence_may_be_read_in_two_steps_of_the_engine(vllm: TeacherClient, model: Path) -> None:
+    apart = [reference.group(seed, 400 + seed, [50]) for seed in range(20, 27)]
+    assert sum(len(s.prompt_token_ids) + len(s.response_token_ids) for (s,) in apart) > STEP_TOKENS
+    _assert_exact(vllm, model, tuple(sequence for (sequence,) in apart))
 
 
 def test_the_longest_sequence_is_scored_and_a_longer_one_is_413(vllm: TeacherClient, model: Path) -> None:
@@ -90,26 +126,3 @@ def test_the_longest_sequence_is_scored_and_a_longer_one_is_413(vllm: TeacherCli
     answer = vllm.post(ScoreRequest(reference.group(1, max_length - 12, [13])))
     assert (answer.status_code, answer.json()["code"]) == (413, "too_long")
     assert vllm.http.get("/livez").status_code == 200
-
-
-class TestEntries:
-    def test_a_token_is_found_by_its_id_not_by_its_place(self) -> None:
-        from vllm.logprobs import FlatLogprobs, Logprob
-
-        from services.teacher.vllm_engine import read_entries
-
-        entries = FlatLogprobs()
-        entries.append({512: Logprob(-0.25), 880: Logprob(-3.5)})
-        entries.append({512: Logprob(-0.5)})
-        score = read_entries(entries, TokenIds.of([880, 77]), top_k=1)
-        assert score.logprobs[0] == -3.5
-        assert np.isnan(score.logprobs[1])
-        assert score.top_ids is not None
-        assert score.top_ids.tolist() == [[512], [512]]
-
-    def test_a_tail_below_what_float32_resolves_is_missing(self) -> None:
-        from services.teacher.vllm_engine import tail_logprobs
-
-        tails = tail_logprobs(np.log(np.array([[0.5, 0.25], [0.6, 0.4 - 1e-9]], dtype=np.float32)))
-        assert tails[0] == pytest.approx(np.log(0.25))
-        assert np.isnan(tails[1])
