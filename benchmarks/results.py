@@ -21,7 +21,11 @@ from benchmarks.machine import machine_facts
 
 RUNS = Path("artifacts/results")
 RESULTS = Path("docs/results")
-OTHERS = {"agreement.md": "a teacher that is the student", "overlap.md": "overlap of rollout and learning"}
+OTHERS = {
+    "agreement.md": "a teacher that is the student",
+    "overlap.md": "overlap of rollout and learning",
+    "scoring.md": "scoring against vLLM and transformers",
+}
 
 
 @dataclass(frozen=True)
