@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+from collections.abc import Mapping
+
 import typer
 
 from potstill.checks.objective import check_objective
@@ -52,5 +54,5 @@ def _in_full(spec: JobSpec) -> str:
     return _settings(spec.resolved_objective.model_dump(exclude_none=True))
 
 
-def _settings(settings: dict[str, object]) -> str:
+def _settings(settings: Mapping[str, object]) -> str:
     return ", ".join(f"{name} {value}" for name, value in settings.items())
