@@ -4,6 +4,9 @@ Podman knows pods and secrets, not Services, StatefulSets or network policies: e
 named as the Service in front of it, so that names resolve. Specs of pods are the chart's own, less ports (podman 4
 would publish them all on the host) and probes (it runs them with curl; they are asked here). Images:
 `localhost/potstill/*`, and `localhost/smoke-valkey` of local_bases.sh.
+
+    python -m deploy.smoke.kube_play                                   # everything, and the test job
+    python -m deploy.smoke.kube_play valkey verifier gateway rollout   # some
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ VALUES: dict[str, Any] = {
 SECRET = {"token": secrets.token_hex(32), "valkey-password": secrets.token_hex(32)}
 ORDER = ("valkey", "verifier", "student", "teacher", "gateway", "rollout", "learner", "test")
 LEARNER = f"{VALUES['images']['prefix']}/learner:0.1.0-cpu"
+PATIENCE_SECONDS = 600
+FACTS = "user={{.Config.User}} read-only={{.HostConfig.ReadonlyRootfs}} {{.HostConfig.SecurityOpt}}"
 TRAIN = "python -m examples.small_pair.train --folder /models/small-pair"
 
 
@@ -68,11 +73,11 @@ def _volume(claim: dict[str, Any]) -> dict[str, Any]:
     return {"name": name, "persistentVolumeClaim": {"claimName": f"potstill-kube-{name}"}}
 
 
-def ready(pod: str, container: str) -> bool:
-    """Whether it answers as the chart's readiness probe asks."""
+def answers(pod: str, container: str, path: str) -> bool:
+    """Whether it answers as the chart's probe asks."""
     probe = "REDISCLI_AUTH=$VALKEY_PASSWORD valkey-cli ping | grep -q PONG"
     if container != "valkey":
-        probe = "python /opt/potstill/probe.py /readyz"
+        probe = f"python /opt/potstill/probe.py {path}"
     done = subprocess.run(["podman", "exec", f"{pod}-{container}", "sh", "-c", probe], capture_output=True, check=False)
     return done.returncode == 0
 
@@ -93,36 +98,44 @@ def start(pod: dict[str, Any]) -> None:
     podman("kube", "play", "--network", NETWORK, "-", given=yaml.safe_dump(pod))
 
 
-def main() -> int:
+def main(components: list[str]) -> int:
     begun = time.monotonic()
     podman("network", "create", NETWORK)
     for name, owner in (("models", "10001:10001"), ("artifacts", "10001:10001"), ("data", "999:1000")):
         podman("volume", "create", f"potstill-kube-{name}")
         podman("run", "--rm", "--user", "0", "-v", f"potstill-kube-{name}:/v", LEARNER, "chown", owner, "/v")
-    examples = ("-v", "./examples:/work/examples:ro", "-w", "/work", "-v", "potstill-kube-models:/models")
-    print(
-        podman("run", "--rm", "--network", "none", "--read-only", *examples, LEARNER, *TRAIN.split()).splitlines()[-1]
-    )
+    if "student" in components:
+        examples = ("-v", "./examples:/work/examples:ro", "-w", "/work", "-v", "potstill-kube-models:/models")
+        trained = podman("run", "--rm", "--network", "none", "--read-only", *examples, LEARNER, *TRAIN.split())
+        print(trained.splitlines()[-1])
     make_secret()
     for pod in pods():
         name, container = pod["metadata"]["name"], pod["spec"]["containers"][0]["name"]
+        if container not in components:
+            continue
         start(pod)
         if container == "test":
-            break
-        while not ready(name, container):
-            if time.monotonic() - begun > 600:
-                sys.exit(f"{name} is not ready: {podman('logs', '--tail', '20', f'{name}-{container}', check=False)}")
+            return watch_test(f"{name}-test")
+        # A worker is ready when all that it calls are; without them it can only be live.
+        path = "/livez" if container == "rollout" and "student" not in components else "/readyz"
+        while not answers(name, container, path):
+            if time.monotonic() - begun > PATIENCE_SECONDS:
+                sys.exit(
+                    f"{name} does not answer: {podman('logs', '--tail', '20', f'{name}-{container}', check=False)}"
+                )
             time.sleep(1)
-        facts = podman(
-            "inspect",
-            f"{name}-{container}",
-            "--format",
-            "user={{.Config.User}} read-only={{.HostConfig.ReadonlyRootfs}}",
+        facts = podman("inspect", f"{name}-{container}", "--format", FACTS)
+        print(
+            f"[{time.monotonic() - begun:4.0f} s] {name}: {path if container != 'valkey' else 'PONG'}, {facts}",
+            flush=True,
         )
-        print(f"[{time.monotonic() - begun:4.0f} s] {name} is ready ({facts})", flush=True)
-    code = podman("wait", f"{name}-{container}").splitlines()[-1]
-    print(podman("logs", f"{name}-{container}"))
-    print(f"[{time.monotonic() - begun:4.0f} s] the test job ended with code {code}")
+    return 0
+
+
+def watch_test(container: str) -> int:
+    code = podman("wait", container).splitlines()[-1]
+    print(podman("logs", container))
+    print(f"the test job ended with code {code}")
     return int(code)
 
 
@@ -137,7 +150,7 @@ def clean() -> None:
 
 if __name__ == "__main__":
     try:
-        outcome = main()
+        outcome = main(sys.argv[1:] or list(ORDER))
     finally:
         clean()
     sys.exit(outcome)
