@@ -25,6 +25,7 @@ OTHERS = {
     "agreement.md": "a teacher that is the student",
     "overlap.md": "overlap of rollout and learning",
     "scoring.md": "scoring against vLLM and transformers",
+    "trl-losses.md": "divergences beside those of TRL",
 }
 
 

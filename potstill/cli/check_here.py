@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from potstill.checks.objective import check_objective
 from potstill.checks.rows import check_rows
 from potstill.cli.terminal import CommandError
 from potstill.contracts.job import JobSpec, Validation
@@ -16,6 +17,7 @@ def check_here(spec: JobSpec) -> Validation:
     train = problems_of(spec.data.train, "data.train", spec)
     heldout = [] if spec.data.heldout is None else problems_of(spec.data.heldout, "data.heldout", spec)
     found = check_rows(train, spec)
+    found += check_objective(spec)
     if found.refusals:
         raise CommandError("; ".join(f"{finding.field}: {finding.message}" for finding in found.refusals))
     return Validation(train_problems=len(train), heldout_problems=len(heldout), warnings=found.warnings)

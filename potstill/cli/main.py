@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import potstill
-from potstill.cli import doctor, remote, run, serve, validate
+from potstill.cli import doctor, explain, remote, run, serve, validate
 from potstill.cli.terminal import OneLineErrors, output
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ for command in (
     remote.pause,
     remote.resume,
     validate.validate,
+    explain.explain,
     doctor.doctor,
     serve.serve,
 ):

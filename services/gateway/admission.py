@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from potstill.checks.findings import Findings
+from potstill.checks.objective import check_objective
 from potstill.contracts.job import JobSpec
 from services.gateway.asking import ask_services
 from services.gateway.capability_checks import check_capabilities, check_verifier
@@ -33,6 +34,7 @@ async def admit(spec: JobSpec, settings: GatewaySettings) -> Admitted:
     findings += in_data
     findings += in_services
     findings += check_capabilities(spec, answers)
+    findings += check_objective(spec)
     if data is not None:
         findings += check_verifier(data.kinds, answers.verifier)
     raise_if_any(findings)
