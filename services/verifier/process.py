@@ -12,9 +12,11 @@ from typing import Self
 
 import msgspec
 
-from potstill.contracts.verification import VerifyItem
+from potstill.contracts.verification import Limits, VerifyItem
 from services.verifier.frames import LEAVING, Hello, Reply, frame, receive
 from services.verifier.judgement import Judgement
+from services.verifier.kinds import BY_TESTS
+from services.verifier.sandbox.runner import PATIENCE, SETTLE_SECONDS
 
 START_SECONDS = 60.0
 # Nothing secret is in a worker's environment. One hash seed makes sympy's orderings, hence verdicts, repeatable.
@@ -40,6 +42,14 @@ class WorkerOptions:
     deadline_seconds: float
     memory_bytes: int
     recycle_after: int
+    sandbox: str = "auto"
+    sandbox_user_id: int = 65534
+
+    def deadline(self, item: VerifyItem) -> float:
+        """Seconds after which a worker that still judges an item is killed. Programs have limits of their own, and end sooner."""
+        if item.kind in BY_TESTS:
+            return PATIENCE * (item.limits or Limits()).wall_seconds + 3 * SETTLE_SECONDS
+        return self.deadline_seconds
 
 
 class WorkerProcess:
@@ -48,7 +58,7 @@ class WorkerProcess:
         assert process.stdout is not None
         self._process, self._options = process, options
         self._requests, self._replies = process.stdin, process.stdout
-        self.isolation: tuple[str, ...] = ()
+        self.hello = Hello(())
         self.end_reason = ""  # why we ended it; empty while it lives or when it died by itself
 
     @classmethod
@@ -59,6 +69,8 @@ class WorkerProcess:
             "--memory-bytes": options.memory_bytes,
             "--deadline-seconds": options.deadline_seconds,
             "--recycle-after": options.recycle_after,
+            "--sandbox": options.sandbox,
+            "--sandbox-user-id": options.sandbox_user_id,
         }
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "services.verifier.worker"),
@@ -81,7 +93,7 @@ class WorkerProcess:
         except asyncio.CancelledError:
             await worker.end("abandoned")
             raise
-        worker.isolation = hello.isolation
+        worker.hello = hello
         return worker
 
     @property
@@ -95,7 +107,7 @@ class WorkerProcess:
     async def judge(self, item: VerifyItem) -> Judgement:
         """One item at a time. Raises DeadlineExpiredError or WorkerDiedError; the worker is then gone."""
         try:
-            async with asyncio.timeout(self._options.deadline_seconds):
+            async with asyncio.timeout(self._options.deadline(item)):
                 self._requests.write(frame(item))
                 await self._requests.drain()
                 reply = await receive(self._replies, Reply)
@@ -113,6 +125,8 @@ class WorkerProcess:
             self.kill("abandoned")  # its reply would be taken for that of the next item
             raise
         self.end_reason = reply.leaving
+        if reply.leaving == "sandbox":
+            raise WorkerDiedError(str(reply.judgement.detail.get("reason")))
         return reply.judgement
 
     def kill(self, reason: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
+from typing import Literal
 
 from pydantic import Field
 
@@ -11,6 +13,12 @@ from potstill.service.settings import ServiceSettings
 
 def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class SandboxOptions:
+    backend: str  # auto, process or runsc
+    user_id: int
 
 
 class VerifierSettings(ServiceSettings):
@@ -27,3 +35,17 @@ class VerifierSettings(ServiceSettings):
         default=4096, gt=0, description="Items that may wait; a request beyond that is refused with 503."
     )
     verifier_recycle_after: int = Field(default=1000, gt=0, description="Items after which a worker is replaced.")
+    verifier_max_wall_seconds: float = Field(default=60.0, gt=0, description="Longest run of one test that may be asked for.")
+    verifier_max_program_bytes: int = Field(default=2**32, gt=0, description="Most memory that may be asked for.")
+    verifier_max_output_bytes: int = Field(default=2**24, gt=0, description="Most output that may be asked for.")
+    sandbox: Literal["auto", "process", "runsc"] = Field(
+        default="auto", description="What programs run in: processes with the kernel's own means, or gVisor."
+    )
+    sandbox_user_id: int = Field(default=65534, ge=0, description="The user that programs run as when the verifier is root.")
+    isolation_minimum: str = Field(
+        default="", description="Layers, separated by commas, without any of which the verifier is not ready."
+    )
+
+    @property
+    def required_layers(self) -> tuple[str, ...]:
+        return tuple(name.strip() for name in self.isolation_minimum.split(",") if name.strip())

@@ -9,11 +9,15 @@ import os
 import sys
 from typing import BinaryIO
 
+import msgspec
+
 from potstill.contracts.verification import VerifyItem
 from services.verifier.frames import LEAVING, Hello, Reply, frame, receive_blocking
-from services.verifier.judgement import Judgement, undetermined
-from services.verifier.kinds import MODULES, Kind, load
+from services.verifier.judgement import Judgement, sandbox_error, undetermined
+from services.verifier.kinds import MODULES, Kind, KindUnavailableError, load
 from services.verifier.limits import bind_to_parent, limit_cpu, limit_memory
+from services.verifier.sandbox.runner import SandboxFailedError
+from services.verifier.settings import SandboxOptions
 
 RECURSION_LIMIT = 3_000  # sympy's printers and the parser go deep on honest answers
 
@@ -27,14 +31,32 @@ def main() -> None:
     replies = _claim_output()
     logging.disable(logging.WARNING)  # math-verify warns that its timeouts are off: the kill from outside is ours
     kinds = {name: load(name) for name in MODULES}
+    hello = _prepare(kinds, SandboxOptions(options.sandbox, options.sandbox_user_id))
     if limit_memory(options.memory_bytes):
         isolation.append("rlimit_as")
     cpu_seconds = math.ceil(options.deadline_seconds)
     if limit_cpu(cpu_seconds):
         isolation.append("rlimit_cpu")
     _self_test(kinds)
-    _send(replies, frame(Hello(tuple(isolation))))
+    _send(replies, frame(msgspec.structs.replace(hello, isolation=(*isolation, *hello.isolation))))
     _serve(kinds, replies, cpu_seconds, options.recycle_after)
+
+
+def _prepare(kinds: dict[str, Kind], options: SandboxOptions) -> Hello:
+    """Let kinds set up what they need, and leave out those that this host cannot judge."""
+    layers: tuple[str, ...] = ()
+    missing: dict[str, str] = {}
+    unavailable: dict[str, str] = {}
+    for name, kind in list(kinds.items()):
+        try:
+            prepared = kind.prepare(options)
+        except KindUnavailableError as error:
+            unavailable[name] = str(error)
+            del kinds[name]
+            continue
+        layers += prepared.layers
+        missing |= prepared.missing
+    return Hello(layers, missing, unavailable)
 
 
 def _options() -> argparse.Namespace:
@@ -43,6 +65,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--memory-bytes", type=int, required=True)
     parser.add_argument("--deadline-seconds", type=float, required=True)
     parser.add_argument("--recycle-after", type=int, required=True)
+    parser.add_argument("--sandbox", required=True)
+    parser.add_argument("--sandbox-user-id", type=int, required=True)
     return parser.parse_args()
 
 
@@ -77,6 +101,8 @@ def _judge(kind: Kind, item: VerifyItem) -> tuple[Judgement, str]:
     """The judgement, and why the worker can no longer be trusted, if so."""
     try:
         return kind.judge(item), ""
+    except SandboxFailedError as error:
+        return sandbox_error(str(error)), "sandbox"
     except MemoryError:
         return undetermined("judging it took more memory than a worker may use"), "memory"
     except RecursionError:
