@@ -41,7 +41,8 @@ class VerifyItem(msgspec.Struct, frozen=True):
     reference: str | None = None
     tests: tuple[dict[str, Any], ...] = ()
     function: str | None = None
-    limits: Limits | None = None
+    limits: Limits | None = None  # of each test
+    stop_early: bool = True  # leave out tests that come after a failed one
 
 
 class VerifyRequest(msgspec.Struct, frozen=True):

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
 from fastapi import FastAPI, Request, Response
 
 import potstill
 from potstill.contracts.capabilities import Capabilities
-from potstill.contracts.verification import VerifyItem, VerifyRequest, VerifyResponse, VerifyResult
+from potstill.contracts.verification import Limits, VerifyItem, VerifyRequest, VerifyResponse, VerifyResult
 from potstill.service.app import create_app
-from potstill.service.errors import FieldError, UnavailableError, UnprocessableError
+from potstill.service.errors import UnavailableError
 from potstill.service.http import message_response, openapi_messages, read_message, until_disconnect
 from services.verifier import metrics
+from services.verifier.admission import check_items
 from services.verifier.kinds import MODULES
 from services.verifier.pool import Pool
 from services.verifier.process import WorkerOptions
@@ -28,8 +30,16 @@ def build(settings: VerifierSettings) -> FastAPI:
         deadline_seconds=settings.verifier_deadline_seconds,
         memory_bytes=settings.verifier_memory_bytes,
         recycle_after=settings.verifier_recycle_after,
+        sandbox=settings.sandbox,
+        sandbox_user_id=settings.sandbox_user_id,
     )
-    pool = Pool(settings.verifier_workers, settings.verifier_max_pending, options)
+    pool = Pool(settings.verifier_workers, settings.verifier_max_pending, options, settings.required_layers)
+    largest = Limits(
+        wall_seconds=settings.verifier_max_wall_seconds,
+        cpu_seconds=settings.verifier_max_wall_seconds,
+        memory_bytes=settings.verifier_max_program_bytes,
+        output_bytes=settings.verifier_max_output_bytes,
+    )
 
     @asynccontextmanager
     async def lifespan() -> AsyncIterator[None]:
@@ -48,13 +58,14 @@ def build(settings: VerifierSettings) -> FastAPI:
         return Capabilities(
             service="verifier",
             version=potstill.__version__,
-            features=tuple(sorted(MODULES)),
+            features=tuple(sorted(set(MODULES) - set(pool.unavailable))),
             isolation=pool.isolation,
             limits={
                 "max_items": settings.verifier_max_pending,
                 "workers": settings.verifier_workers,
                 "deadline_seconds": settings.verifier_deadline_seconds,
                 "memory_bytes": settings.verifier_memory_bytes,
+                **{f"program_{name}": value for name, value in msgspec.structs.asdict(largest).items()},
             },
         )
 
@@ -64,7 +75,7 @@ def build(settings: VerifierSettings) -> FastAPI:
     async def verify(request: Request, explain: bool = False) -> Response:
         """Judge responses. Results come in the order of the items; `explain` adds what led to each verdict."""
         message = await read_message(request, VerifyRequest)
-        _check(message)
+        check_items(message.items, pool.unavailable, largest)
         judgements = await until_disconnect(request, pool.judge(message.items))
         results = tuple(
             VerifyResult(item.id, judgement.verdict, judgement.score, judgement.shown(explain))
@@ -75,22 +86,3 @@ def build(settings: VerifierSettings) -> FastAPI:
         return message_response(request, VerifyResponse(results, pool.isolation))
 
     return app
-
-
-def _check(message: VerifyRequest) -> None:
-    """Refuse what no worker can judge, naming every such item. Raises UnprocessableError."""
-    unknown = [
-        FieldError(f"items.{i}.kind", f"unknown kind {item.kind!r}")
-        for i, item in enumerate(message.items)
-        if item.kind not in MODULES
-    ]
-    if unknown:
-        detail = f"{unknown[0].field}: {unknown[0].message}; this verifier knows {', '.join(sorted(MODULES))}"
-        raise UnprocessableError(detail, code="unknown_kind", errors=tuple(unknown))
-    bare = [
-        FieldError(f"items.{i}.reference", f"kind {item.kind} compares with a reference, and there is none")
-        for i, item in enumerate(message.items)
-        if item.reference is None
-    ]
-    if bare:
-        raise UnprocessableError(f"{bare[0].field}: {bare[0].message}", code="missing_reference", errors=tuple(bare))

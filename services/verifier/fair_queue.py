@@ -9,13 +9,26 @@ from dataclasses import dataclass, field
 
 from potstill.contracts.verification import VerifyItem
 from services.verifier.judgement import Judgement
+from services.verifier.parts import Progress
 
 
 @dataclass(eq=False)  # two jobs are never the same one
 class Job:
     item: VerifyItem
-    outcome: asyncio.Future[Judgement]
+    outcome: asyncio.Future[Judgement | None]  # None: there was no need to judge it
+    place: int = 0  # among the parts of its item
+    progress: Progress | None = None
     queued_at: float = field(default_factory=time.perf_counter)
+
+    @property
+    def is_needless(self) -> bool:
+        return self.progress is not None and self.progress.makes_needless(self.place)
+
+    def settle(self, judgement: Judgement | None) -> None:
+        if judgement is not None and self.progress is not None:
+            self.progress.note(self.place, judgement)
+        if not self.outcome.done():
+            self.outcome.set_result(judgement)
 
 
 class FairQueue:

@@ -17,6 +17,6 @@ queue_depth = Gauge("potstill_verifier_queue_depth", "Items that wait for a work
 workers = Gauge("potstill_verifier_workers", "Workers that passed their self-test and live.")
 workers_ended = Counter(
     "potstill_verifier_workers_ended_total",
-    "Workers that ended and were replaced: deadline, cpu, memory, recycled, died, garbled, self_test.",
+    "Workers that ended and were replaced: deadline, cpu, memory, sandbox, recycled, died, garbled, self_test.",
     ["reason"],
 )

@@ -1,4 +1,4 @@
-"""An item of several tests is judged test by test, so that they run side by side and other requests take turns with them."""
+"""An item of several tests is judged test by test: they run side by side, and other requests take turns with them."""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ from potstill.service.logs import get_logger
 from services.verifier import metrics
 from services.verifier.fair_queue import FairQueue, Job
 from services.verifier.judgement import Judgement, sandbox_error, undetermined
+from services.verifier.parts import Progress, count, join, split
 from services.verifier.process import (
     DeadlineExpiredError,
     WorkerDiedError,
@@ -38,8 +39,9 @@ log = get_logger("verifier")
 class Pool:
     """Use as an async context manager."""
 
-    def __init__(self, workers: int, max_pending: int, options: WorkerOptions) -> None:
+    def __init__(self, workers: int, max_pending: int, options: WorkerOptions, required: tuple[str, ...] = ()) -> None:
         self._workers, self._max_pending, self._options = workers, max_pending, options
+        self._required = required
         self._queue = FairQueue()
         self._idle: asyncio.Queue[WorkerProcess] = asyncio.Queue()
         self._living: set[WorkerProcess] = set()
@@ -62,25 +64,33 @@ class Pool:
     @property
     def isolation(self) -> tuple[str, ...]:
         """The layers that every living worker reports."""
-        reported = [worker.isolation for worker in self._living]
+        reported = [worker.hello.isolation for worker in self._living]
         return tuple(layer for layer in reported[0] if all(layer in one for one in reported)) if reported else ()
+
+    @property
+    def unavailable(self) -> dict[str, str]:
+        """The kinds that some worker cannot judge, and why."""
+        return {kind: why for worker in self._living for kind, why in worker.hello.unavailable.items()}
 
     async def judge(self, items: Sequence[VerifyItem]) -> list[Judgement]:
         """Judge a batch, in order. Raises OverloadedError, or TooLargeError for what can never be admitted.
 
         Cancelling gives up the items that still wait.
         """
-        if len(items) > self._max_pending:
-            raise TooLargeError(f"a request may have {self._max_pending} items (POTSTILL_VERIFIER_MAX_PENDING)")
-        if len(self._queue) + len(items) > self._max_pending:
+        size = sum(map(count, items))
+        if size > self._max_pending:
+            what = f"{self._max_pending} items, or tests of items"
+            raise TooLargeError(f"a request may have {what} (POTSTILL_VERIFIER_MAX_PENDING), not {size}")
+        if len(self._queue) + size > self._max_pending:
             seconds = min(MAX_RETRY_AFTER_SECONDS, len(self._queue) * self._mean_seconds / self._workers)
             raise OverloadedError(f"{len(self._queue)} items wait already: come back later", retry_after=seconds)
-        loop = asyncio.get_running_loop()
-        jobs = [Job(item, loop.create_future()) for item in items]
+        parts = [_jobs(item) for item in items]
+        jobs = [job for each in parts for job in each]
         waiting = self._queue.add(jobs)
         metrics.queue_depth.set(len(self._queue))
         try:
-            return list(await asyncio.gather(*(job.outcome for job in jobs)))
+            await asyncio.gather(*(job.outcome for job in jobs))
+            return [join(item, [job.outcome.result() for job in each]) for item, each in zip(items, parts, strict=True)]
         finally:
             self._queue.discard(waiting)
             metrics.queue_depth.set(len(self._queue))
@@ -90,12 +100,24 @@ class Pool:
         return await self._run(item, time.perf_counter())
 
     def check_ready(self) -> None:
-        """Raises UnavailableError before all workers have passed their self-test once, and while none lives."""
+        """Raises UnavailableError before all workers have passed their self-test once, while none lives, and without a
+        layer that is required."""
         if not self._was_full:
             state = f"{len(self._living)} of {self._workers} workers have passed their self-test"
             raise UnavailableError(f"{state}; last failure: {self._last_failure}" if self._last_failure else state)
         if not self._living:
             raise UnavailableError(f"no worker lives; last failure: {self._last_failure or 'none'}")
+        absent = [layer for layer in self._required if layer not in self.isolation]
+        if absent:
+            raise UnavailableError(f"POTSTILL_ISOLATION_MINIMUM asks for {absent[0]}: {self._why_not(absent[0])}")
+
+    def _why_not(self, layer: str) -> str:
+        for worker in self._living:
+            reasons = worker.hello.missing | worker.hello.unavailable
+            reason = reasons.get(layer) or reasons.get("namespaces" if layer.endswith("_namespace") else "code")
+            if reason:
+                return reason
+        return "no worker reports it"
 
     async def _keep_worker(self) -> None:
         """One place in the pool: start a worker, wait for its end, start the next."""
@@ -140,9 +162,7 @@ class Pool:
         while True:
             job = await self._queue.next()
             metrics.queue_depth.set(len(self._queue))
-            judgement = await self._run(job.item, job.queued_at)
-            if not job.outcome.done():
-                job.outcome.set_result(judgement)
+            job.settle(None if job.is_needless else await self._run(job.item, job.queued_at))
 
     async def _run(self, item: VerifyItem, queued_at: float) -> Judgement:
         died: list[str] = []
@@ -153,7 +173,7 @@ class Pool:
             try:
                 judgement = await worker.judge(item)
             except DeadlineExpiredError:
-                limit = self._options.deadline_seconds
+                limit = self._options.deadline(item)
                 judgement = undetermined(f"judging it was stopped after {limit:g} s")
             except WorkerDiedError as error:
                 died.append(str(error))
@@ -174,3 +194,9 @@ class Pool:
     def _note(self, item: VerifyItem, seconds: float) -> None:
         metrics.item_seconds.labels(item.kind).observe(seconds)
         self._mean_seconds += 0.05 * (seconds - self._mean_seconds)
+
+
+def _jobs(item: VerifyItem) -> list[Job]:
+    loop = asyncio.get_running_loop()
+    progress = Progress(item.stop_early)
+    return [Job(part, loop.create_future(), place, progress) for place, part in enumerate(split(item))]

@@ -46,7 +46,7 @@ class WorkerOptions:
     sandbox_user_id: int = 65534
 
     def deadline(self, item: VerifyItem) -> float:
-        """Seconds after which a worker that still judges an item is killed. Programs have limits of their own, and end sooner."""
+        """Seconds after which a worker that still judges an item is killed. Programs end sooner, by their own."""
         if item.kind in BY_TESTS:
             return PATIENCE * (item.limits or Limits()).wall_seconds + 3 * SETTLE_SECONDS
         return self.deadline_seconds

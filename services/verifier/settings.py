@@ -35,13 +35,17 @@ class VerifierSettings(ServiceSettings):
         default=4096, gt=0, description="Items that may wait; a request beyond that is refused with 503."
     )
     verifier_recycle_after: int = Field(default=1000, gt=0, description="Items after which a worker is replaced.")
-    verifier_max_wall_seconds: float = Field(default=60.0, gt=0, description="Longest run of one test that may be asked for.")
+    verifier_max_wall_seconds: float = Field(
+        default=60.0, gt=0, description="Longest run of one test that may be asked for."
+    )
     verifier_max_program_bytes: int = Field(default=2**32, gt=0, description="Most memory that may be asked for.")
     verifier_max_output_bytes: int = Field(default=2**24, gt=0, description="Most output that may be asked for.")
     sandbox: Literal["auto", "process", "runsc"] = Field(
         default="auto", description="What programs run in: processes with the kernel's own means, or gVisor."
     )
-    sandbox_user_id: int = Field(default=65534, ge=0, description="The user that programs run as when the verifier is root.")
+    sandbox_user_id: int = Field(
+        default=65534, ge=0, description="The user that programs run as when the verifier is root."
+    )
     isolation_minimum: str = Field(
         default="", description="Layers, separated by commas, without any of which the verifier is not ready."
     )

@@ -38,7 +38,9 @@ def main() -> None:
     if limit_cpu(cpu_seconds):
         isolation.append("rlimit_cpu")
     _self_test(kinds)
-    _send(replies, frame(msgspec.structs.replace(hello, isolation=(*isolation, *hello.isolation))))
+    _send(
+        replies, frame(msgspec.structs.replace(hello, isolation=tuple(dict.fromkeys((*isolation, *hello.isolation)))))
+    )
     _serve(kinds, replies, cpu_seconds, options.recycle_after)
 
 

@@ -1,4 +1,4 @@
-"""Kind `code`: a program passes tests. It runs in a sandbox that never holds what the tests expect. See docs/sandbox.md."""
+"""Kind `code`: a program passes tests, in a sandbox that never holds what they expect. See docs/sandbox.md."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def prepare(options: SandboxOptions) -> Prepared:
 
 
 def judge(item: VerifyItem) -> Judgement:
-    """Run an item's one test: items come test by test. Raises SandboxFailedError when the sandbox failed, not the program."""
+    """Run an item's one test: items come test by test. Raises SandboxFailedError where the program did not fail."""
     assert _sandboxes is not None
     [test] = item.tests
     case = read_case(test, item.function)
@@ -50,6 +50,8 @@ def _score(result: TestResult) -> float | None:
 
 KIND = Kind(
     judge,
-    VerifyItem("self-test", "code", "```python\nprint(int(input()) + 1)\n```", tests=({"stdin": "41\n", "stdout": "42"},)),
+    VerifyItem(
+        "self-test", "code", "```python\nprint(int(input()) + 1)\n```", tests=({"stdin": "41\n", "stdout": "42"},)
+    ),
     prepare,
 )

@@ -45,7 +45,7 @@ def instruction(code: int, operand: int, if_true: int = 0, if_false: int = 0) ->
 
 
 def assemble(machine: str, rules: Sequence[Rule], default: int) -> bytes:
-    """The filter. Another architecture's calls, and x32's, kill the process; what no rule names is answered `default`."""
+    """The filter. Calls of another architecture, and x32's, kill the process; what no rule names gets `default`."""
     lines = [
         instruction(LOAD, ARCHITECTURE_OFFSET),
         instruction(EQUAL, AUDIT_ARCHITECTURE[machine], 1, 0),

@@ -1,6 +1,7 @@
-"""Test code in a process of its own, apart from the program: the names of the program's functions stand for calls over pipes.
+"""Test code in a process apart from the program: the names of the program's functions stand for calls over pipes.
 
-So assertions and expected values are never in the program's memory, and what the test code compares is plain data that it received.
+So assertions and expected values are never in the program's memory, and the test code compares plain data that it
+received.
 """
 
 from __future__ import annotations
@@ -93,7 +94,8 @@ def _outcome(job: dict[str, Any], requests: int, replies: Iterator[bytes]) -> di
 
 def _unbound(tree: ast.AST) -> set[str]:
     """Names that the test code reads and nobody in it defines."""
-    read, defined = set(), set()
+    read: set[str] = set()
+    defined: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
             (read if isinstance(node.ctx, ast.Load) else defined).add(node.id)

@@ -10,7 +10,7 @@ NUMBER_CHARACTERS = 1000
 
 
 def same_output(printed: str, expected: str, tolerance: float = 0.0) -> bool:
-    """Line by line, without regard to space at their ends and to empty lines at the end; numbers may be written differently."""
+    """Line by line, without regard to space at their ends and empty lines at the end. Numbers are compared by value."""
     ours, theirs = _lines(printed), _lines(expected)
     return ours == theirs or (
         len(ours) == len(theirs)

@@ -30,7 +30,8 @@ def program_of(response: str) -> str:
 
 def fenced_blocks(text: str) -> list[Block]:
     blocks: list[Block] = []
-    fence, language, indent, lines = "", "", 0, []
+    fence, language, indent = "", "", 0
+    lines: list[str] = []
     for line in text.splitlines():
         mark = _FENCE.match(line)
         if not fence and mark:

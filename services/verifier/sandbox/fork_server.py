@@ -1,5 +1,7 @@
-"""A warm interpreter that forks a process for every program. It is told limits and handed files, and never reads a program,
-its input or its output: what lies in its memory is copied into every program's.
+"""A warm interpreter that forks a process for every program.
+
+It is told limits and handed files, and never reads a program, its input or its output: what lies in its memory is
+copied into every program's.
 
 Its standard library is imported already; the layers go on in the child, before the program is read.
 """
@@ -16,6 +18,7 @@ import select
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -28,12 +31,14 @@ PR_SET_CHILD_SUBREAPER = 36
 MAX_MESSAGE = 4096
 FILES = 8  # standard input, output, error, report, job, start signal; a checker's and its program's pipes
 OWN_FILES, STAGED_FILES = 20, 40
+CPUCLOCK_SCHED = 2  # in the number of a process's clock: the scheduler's exact count
+CORES = os.cpu_count() or 1
 STOP = b"stop"
 PRELOADED = """
-abc argparse array ast atexit base64 bisect calendar cmath collections contextlib copy csv dataclasses datetime decimal enum
-fractions functools hashlib heapq inspect io itertools json math numbers operator pprint queue random re statistics string
-struct sys textwrap threading time traceback types typing unicodedata
-""".split()
+abc argparse array ast atexit base64 bisect calendar cmath collections contextlib copy csv dataclasses datetime decimal
+enum fractions functools hashlib heapq inspect io itertools json math numbers operator pprint queue random re statistics
+string struct sys textwrap threading time traceback types typing unicodedata
+""".split()  # noqa: SIM905
 
 
 class ForkServer:
@@ -133,26 +138,33 @@ class ForkServer:
                 self._become_program(files, given)
             for file in files:
                 os.close(file)
-            self._control.send(json.dumps(self._wait(pid)).encode())
+            self._control.send(json.dumps(self._wait(pid, given["cpu_seconds"])).encode())
 
-    def _wait(self, pid: int) -> dict[str, Any]:
-        """Wait until a program has ended, by itself or because we are told to stop it, and nothing of it is left."""
+    def _wait(self, pid: int, cpu_seconds: float) -> dict[str, Any]:
+        """Wait until a program has ended, by itself, out of CPU time or because we are told to end it."""
+        out_of_time = False
         watched = select.poll()
         handle = os.pidfd_open(pid)
         watched.register(handle, select.POLLIN)
         watched.register(self._control, select.POLLIN)
         while True:
-            ready = {file for file, _event in watched.poll()}
+            left = cpu_seconds - _cpu_seconds_of(pid)
+            if left <= 0 and not out_of_time:
+                out_of_time = True
+                os.kill(pid, signal.SIGKILL)
+            ready = {file for file, _event in watched.poll(None if out_of_time else left / CORES * 1000 + 1)}
             if handle in ready:
                 break
-            if self._control.recv(MAX_MESSAGE) != STOP:
+            if ready and self._control.recv(MAX_MESSAGE) != STOP:
                 os._exit(0)  # the other side is gone; the kernel ends the program with us
-            os.kill(pid, signal.SIGKILL)
+            if ready:
+                os.kill(pid, signal.SIGKILL)
         os.close(handle)
         _pid, status, usage = os.wait4(pid, 0)
         return {
             "status": os.waitstatus_to_exitcode(status),
             "cpu_seconds": usage.ru_utime + usage.ru_stime,
+            "out_of_time": out_of_time,
             "peak_bytes": usage.ru_maxrss * 1024,
             "left_over": self._sweep(),
         }
@@ -194,12 +206,17 @@ class ForkServer:
 
 
 def _become_first_process() -> int:
-    """Go on in a child, the first of its namespace; this process waits for it. Returns the child's parent as it sees it."""
+    """Go on in a child, the first of its namespace; this process waits for it. Returns the child's parent."""
     pid = os.fork()
     if pid == 0:
         return 0
     os.closerange(3, 256)
     os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) & 0xFF)
+
+
+def _cpu_seconds_of(pid: int) -> float:
+    """What all threads of a process have used. Its end does not matter: it is ours to wait for."""
+    return time.clock_gettime(~pid << 3 | CPUCLOCK_SCHED)
 
 
 def _children() -> list[int]:

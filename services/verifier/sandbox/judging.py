@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import signal
 from typing import Any
@@ -12,13 +11,12 @@ import msgspec
 
 from potstill.contracts.verification import Limits, Verdict
 from services.verifier.sandbox import values
-from services.verifier.sandbox.cases import Case, CallCase, CodeCase, StdinCase, plain_assertion
+from services.verifier.sandbox.cases import CallCase, Case, CodeCase, StdinCase, plain_assertion
 from services.verifier.sandbox.comparison import same_output, same_value
 from services.verifier.sandbox.probing import Sandboxes
 from services.verifier.sandbox.runner import Order, Outcome, Sandbox, SandboxFailedError, run
 
 SHOWN = 200
-CPU_SLACK = 0.05  # the kernel counts in ticks
 
 
 class TestResult(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -50,7 +48,9 @@ def judge_case(sandboxes: Sandboxes, program: str, case: Case, function: str | N
     program = f"{case.prompt}\n{program}" if case.prompt else program
     call = plain_assertion(case.code)
     if call is not None:
-        return _judge_call(sandboxes.programs, program, call.function, call.arguments, call.expected, limits, from_json=False)
+        return _judge_call(
+            sandboxes.programs, program, call.function, call.arguments, call.expected, limits, from_json=False
+        )
     return _judge_code(sandboxes, program, case, function, limits)
 
 
@@ -111,9 +111,7 @@ def _judge_value(outcome: Outcome, encoded: Any, expected: Any, tolerance: float
     return _result(Verdict.WRONG_ANSWER, outcome, "another value", json.dumps(encoded)[:SHOWN].encode())
 
 
-def _judge_code(
-    sandboxes: Sandboxes, program: str, case: CodeCase, function: str | None, limits: Limits
-) -> TestResult:
+def _judge_code(sandboxes: Sandboxes, program: str, case: CodeCase, function: str | None, limits: Limits) -> TestResult:
     """Run the program, and the test code in a process that has no part of the program."""
     requests, replies = os.pipe(), os.pipe()
     served = {"mode": "serve", "source": program}
@@ -146,9 +144,8 @@ def _failure(outcome: Outcome, limits: Limits) -> TestResult | None:
     ended, report = outcome.ended, _report(outcome)
     if outcome.stopped == "output":
         return _result(Verdict.OUTPUT_LIMIT, outcome, "it wrote more than it may")
-    used_up = ended.cpu_seconds >= limits.cpu_seconds
     killed = ended.status == -signal.SIGKILL
-    if used_up or (killed and ended.cpu_seconds >= math.ceil(limits.cpu_seconds) * (1 - CPU_SLACK)):
+    if ended.out_of_time or ended.cpu_seconds >= limits.cpu_seconds:
         return _result(Verdict.TIME_LIMIT, outcome, f"it used {ended.cpu_seconds:.1f} s of CPU time")
     if outcome.stopped == "wall":
         if outcome.wall_seconds - outcome.waited_seconds < limits.wall_seconds:
@@ -161,6 +158,11 @@ def _failure(outcome: Outcome, limits: Limits) -> TestResult | None:
     if report.outcome == "compile_error":
         return _result(Verdict.COMPILE_ERROR, outcome, report.message)
     return None
+
+
+def _printable(text: str) -> str:
+    """Half a surrogate pair, which a program can put into anything, cannot be sent."""
+    return text.encode(errors="replace").decode()
 
 
 def _report(outcome: Outcome) -> Report:
@@ -180,13 +182,15 @@ def _how_it_ended(outcome: Outcome) -> str:
     return f"it was ended by {names.get(-status, -status)}"
 
 
-def _result(verdict: Verdict, outcome: Outcome, reason: str = "", printed: bytes = b"", separate_check: bool = False) -> TestResult:
+def _result(
+    verdict: Verdict, outcome: Outcome, reason: str = "", printed: bytes = b"", separate_check: bool = False
+) -> TestResult:
     return TestResult(
         verdict,
         round(outcome.wall_seconds, 4),
         round(outcome.ended.cpu_seconds, 4),
         outcome.ended.peak_bytes,
-        reason[:SHOWN],
+        _printable(reason[:SHOWN]),
         printed.decode(errors="replace"),
         separate_check,
     )

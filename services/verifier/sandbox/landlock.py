@@ -1,4 +1,4 @@
-"""Landlock: which files a program may open (linux/landlock.h). The rights asked for are those that the kernel's version knows."""
+"""Landlock: which files a program may open (linux/landlock.h). It handles the rights that this kernel knows."""
 
 from __future__ import annotations
 

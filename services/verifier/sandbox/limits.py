@@ -10,6 +10,7 @@ from pathlib import Path
 OPEN_FILES = 64
 OWN_PROCESSES = 128  # threads, where the count is the program's alone
 SHARED_PROCESSES = 4096  # threads and processes of all who run under the same user id on this machine
+CPU_BACKSTOP = 2  # the kernel counts by ticks, so its limit is for when the fork server, which counts exactly, is stuck
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ def apply(allowance: Allowance, interpreter_bytes: int) -> None:
     """For good: the soft limit is the hard one. Raises OSError or ValueError."""
     memory = interpreter_bytes + allowance.memory_bytes
     _limit(resource.RLIMIT_AS, memory)
-    _limit(resource.RLIMIT_CPU, math.ceil(allowance.cpu_seconds))
+    _limit(resource.RLIMIT_CPU, CPU_BACKSTOP * (math.ceil(allowance.cpu_seconds) + 1))
     _limit(resource.RLIMIT_NPROC, allowance.processes)
     _limit(resource.RLIMIT_NOFILE, OPEN_FILES)
     _limit(resource.RLIMIT_FSIZE, 0)

@@ -1,4 +1,4 @@
-"""Namespaces: a view of the machine with nothing in it but the interpreter. Made once for a fork server, where the host permits it."""
+"""Namespaces: a view of the machine with nothing in it but the interpreter, where the host permits it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ LINKS = {"mount": "mnt", "ipc": "ipc", "user": "user", "pid": "pid_for_children"
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND = 1, 2, 4, 32, 4096
 MS_REC, MS_PRIVATE, MS_RELATIME = 16384, 1 << 18, 1 << 21
 ST_RELATIME = 4096
-KEPT_FLAGS = 1 | 2 | 4 | 8 | 1024 | 2048  # read-only, nosuid, nodev, noexec, noatime, nodiratime: the same in both tables
+KEPT_FLAGS = (
+    1 | 2 | 4 | 8 | 1024 | 2048
+)  # read-only, nosuid, nodev, noexec, noatime, nodiratime: the same in both tables
 MNT_DETACH = 2
 STAGE = "/tmp"  # noqa: S108  # any folder that exists: a file system is mounted over it, and seen by nobody else
 
 
 def enter() -> tuple[str, ...]:
-    """Move to new namespaces, those for processes from the next fork on. Returns which; raises OSError when none is permitted."""
+    """Move to new namespaces, that for processes from the next fork on. Returns which; raises OSError without any."""
     user, group = os.geteuid(), os.getegid()
     before = {name: _identity(name) for name in CLONE}
     wanted = sum(flag for name, flag in CLONE.items() if name != "user")
@@ -55,7 +57,7 @@ def enter_user() -> bool:
 
 def _identity(name: str) -> str:
     with contextlib.suppress(OSError):
-        return os.readlink(f"/proc/self/ns/{LINKS[name]}")
+        return str(Path(f"/proc/self/ns/{LINKS[name]}").readlink())
     return ""
 
 

@@ -1,7 +1,7 @@
-"""What happens in a program's own process once the layers are on. Nothing here is trusted: the program can change all of it.
+"""What happens in a program's own process once the layers are on. It is not trusted: the program can change all of it.
 
-So nothing here knows what the answer should be, and no report from here says "right". The worst that a program can do is to report
-a value that it did not return, which is worth as much as returning it.
+So nothing here knows what the answer should be, and no report from here says "right". The worst that a program can do
+is to report a value that it did not return, which is worth as much as returning it.
 """
 
 from __future__ import annotations
@@ -56,9 +56,12 @@ def _run(job: dict[str, Any]) -> int:
     sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), encoding="utf-8")
     sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)), encoding="utf-8")
     sys.stderr = io.TextIOWrapper(
-        io.BufferedWriter(io.FileIO(2, "w", closefd=False)), encoding="utf-8", errors="backslashreplace", write_through=True
+        io.BufferedWriter(io.FileIO(2, "w", closefd=False)),
+        encoding="utf-8",
+        errors="backslashreplace",
+        write_through=True,
     )
-    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+    vars(sys).update(__stdin__=sys.stdin, __stdout__=sys.stdout, __stderr__=sys.stderr)
     sys.argv = ["solution.py"]
     if job["mode"] == "check":
         checker.run(job, REQUESTS, REPLIES, REPORT)

@@ -1,4 +1,4 @@
-"""The trusted side: hands programs to a fork server, drains what they write while they run, and stops them at their limits."""
+"""The trusted side: hands programs to a fork server, drains what they write, and stops them at their limits."""
 
 from __future__ import annotations
 
@@ -57,6 +57,7 @@ class Ended(msgspec.Struct, frozen=True):
 
     status: int  # exit code, or minus the signal
     cpu_seconds: float
+    out_of_time: bool
     peak_bytes: int
     left_over: int
 
@@ -103,7 +104,20 @@ class Sandbox:
         packages = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
         try:
             process = subprocess.Popen(
-                [sys.executable, "-S", "-s", "-B", "-P", "-X", "utf8", "-c", BOOT, json.dumps(plan), str(ROOT), *packages],
+                [
+                    sys.executable,
+                    "-S",
+                    "-s",
+                    "-B",
+                    "-P",
+                    "-X",
+                    "utf8",
+                    "-c",
+                    BOOT,
+                    json.dumps(plan),
+                    str(ROOT),
+                    *packages,
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
@@ -155,7 +169,7 @@ class Sandbox:
         return self._control.fileno()
 
     def waited_seconds(self) -> float:
-        """How long the program that runs now was ready to run and did not, for others ran. 0 where the kernel does not tell."""
+        """How long the program that runs now waited while others ran. 0 where the kernel does not tell."""
         for child in _descendants(self._process.pid):
             with contextlib.suppress(OSError, ValueError, IndexError):
                 delays = [int(path.read_text().split()[1]) for path in Path(f"/proc/{child}/task").glob("*/schedstat")]
@@ -186,7 +200,9 @@ class _Run:
     sandbox: Sandbox
     order: Order
     streams: dict[int, str] = field(default_factory=dict)  # open file to "stdout", "stderr", "report", "started"
-    written: dict[str, bytearray] = field(default_factory=lambda: {n: bytearray() for n in ("stdout", "stderr", "report")})
+    written: dict[str, bytearray] = field(
+        default_factory=lambda: {n: bytearray() for n in ("stdout", "stderr", "report")}
+    )
     began: float = 0.0
     wall_seconds: float = 0.0
     waited: float = 0.0
@@ -219,9 +235,10 @@ class _Run:
         if not data:
             return False
         if name == "started":
-            self.began = time.perf_counter()
-            self.allowed_seconds = self.order.limits.wall_seconds
             self.written["started"] = bytearray(data)
+            if self.ended is None:
+                self.began = time.perf_counter()
+                self.allowed_seconds = self.order.limits.wall_seconds
             return True
         kept = self.written[name]
         if name == "stderr":
@@ -239,7 +256,7 @@ class _Run:
         self.sandbox.stop()
 
     def check_time(self) -> None:
-        """Stop it when its time is over. Raises SandboxFailedError when that changes nothing, or it did not even begin."""
+        """Stop it when its time is over. Raises SandboxFailedError when it did not even begin, or does not stop."""
         elapsed = time.perf_counter() - self.began
         if elapsed < self.allowed_seconds:
             return

@@ -1,7 +1,7 @@
 """Which system calls a program may make: what a computation needs, and nothing that reaches beyond its own process.
 
-Absent, hence refused: sockets, new processes, other programs, tracing, namespaces, mounts, io_uring, userfaultfd, bpf, keys, shared
-memory, memory files, changes of limits, and everything that the kernel has yet to invent.
+Absent, hence refused: sockets, new processes, other programs, tracing, namespaces, mounts, io_uring, userfaultfd, bpf,
+keys, shared memory, memory files, new limits, and everything that the kernel has yet to invent.
 """
 
 from __future__ import annotations
@@ -17,20 +17,32 @@ SECCOMP_SET_MODE_FILTER = 1
 CLONE_THREAD = 0x00010000
 PR_SET_VMA = 0x53564D41  # newer C libraries name their memory
 IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5451)  # TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIOCLEX
-FILE_COMMANDS = (0, 1, 2, 3, 4, 5, 6, 7, 1030, 1032, 1034)  # F_DUPFD to F_SETLKW, F_DUPFD_CLOEXEC, F_GETPIPE_SZ, F_GET_SEALS
+FILE_COMMANDS = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    1030,
+    1032,
+    1034,
+)  # F_DUPFD to F_SETLKW, F_DUPFD_CLOEXEC, F_GETPIPE_SZ, F_GET_SEALS
 SIGNALS_TO_ITSELF = (0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15)  # the catchable ones
 
 ALLOWED = """
 read write close fstat newfstatat stat lstat statx lseek mmap mprotect munmap brk mremap madvise mincore msync
 rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait rt_sigsuspend sigaltstack
 pread64 pwrite64 readv writev pipe pipe2 dup dup2 dup3 poll ppoll select pselect6 pause
-open openat access faccessat faccessat2 readlink readlinkat getdents getdents64 statfs fstatfs getcwd chdir fchdir umask fadvise64
-getpid gettid getppid getuid geteuid getgid getegid getresuid getresgid getgroups getpgid getpgrp getsid uname
+open openat access faccessat faccessat2 readlink readlinkat getdents getdents64 statfs fstatfs getcwd chdir fchdir umask
+fadvise64 getpid gettid getppid getuid geteuid getgid getegid getresuid getresgid getgroups getpgid getpgrp getsid uname
 futex set_robust_list get_robust_list set_tid_address rseq membarrier sched_yield sched_getaffinity sched_getparam
 sched_getscheduler sched_get_priority_max sched_get_priority_min getcpu
 clock_gettime clock_getres clock_nanosleep nanosleep gettimeofday time times getrusage getitimer setitimer alarm sysinfo
 getrandom getrlimit arch_prctl exit exit_group restart_syscall close_range
-""".split()
+""".split()  # noqa: SIM905
 
 
 def rules_for(pid: int, numbers: dict[str, int]) -> list[Rule]:

@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 TRIAL_BYTES = 2**26
 
@@ -25,7 +26,7 @@ def _limit(kind: int, value: int) -> None:
 
 
 def _landlock_bites() -> bool:
-    return _refused(lambda: os.listdir("/"))
+    return _refused(lambda: list(Path("/").iterdir()))
 
 
 def _seccomp_bites() -> bool:
@@ -36,7 +37,7 @@ def _seccomp_bites() -> bool:
     def connect() -> None:
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 
-    return _refused(connect) and _refused(lambda: socket.socketpair()) and _refused(fork)
+    return _refused(connect) and _refused(socket.socketpair) and _refused(fork)
 
 
 def _refused(attempt: Callable[[], object]) -> bool:

@@ -72,6 +72,9 @@ class Verifier:
         lines = self.http.get("/metrics").text.splitlines()
         return next((float(line.rsplit(" ", 1)[1]) for line in lines if line.rsplit(" ", 1)[0] == sample), 0.0)
 
+    def isolation(self) -> tuple[str, ...]:
+        return tuple(self.http.get("/v1/capabilities").json()["isolation"])
+
     def workers(self) -> list[int]:
         """Process ids of the workers that live."""
         listed = Path(f"/proc/{self.process.pid}/task").glob("*/children")
@@ -139,13 +142,15 @@ class Background(threading.Thread):
 
 
 @contextlib.contextmanager
-def started_verifier(environment: dict[str, str] | None = None, **settings: Any) -> Iterator[Verifier]:
+def started_verifier(
+    environment: dict[str, str] | None = None, launcher: tuple[str, ...] = (), **settings: Any
+) -> Iterator[Verifier]:
     """A verifier that may still be starting. Nothing of it may be left afterwards."""
     port = free_ports(["any"])["any"]
     configured = {"token": TOKEN, "port": port, "drain_seconds": 5, "log_level": "error"} | settings
     variables = {f"POTSTILL_{name.upper()}": str(value) for name, value in configured.items()}
     process = subprocess.Popen(
-        [sys.executable, "-m", "services.verifier"], env=os.environ | variables | (environment or {})
+        [*launcher, sys.executable, "-m", "services.verifier"], env=os.environ | variables | (environment or {})
     )
     headers = {"authorization": f"Bearer {TOKEN}"}
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=PATIENCE_SECONDS) as client:
@@ -160,7 +165,7 @@ def started_verifier(environment: dict[str, str] | None = None, **settings: Any)
 
 
 @contextlib.contextmanager
-def running_verifier(**settings: Any) -> Iterator[Verifier]:
-    with started_verifier(**settings) as verifier:
+def running_verifier(launcher: tuple[str, ...] = (), **settings: Any) -> Iterator[Verifier]:
+    with started_verifier(None, launcher, **settings) as verifier:
         verifier.wait_ready()
         yield verifier
