@@ -17,7 +17,7 @@ def available_cores() -> int:
 
 @dataclass(frozen=True)
 class SandboxOptions:
-    backend: str  # auto, process or runsc
+    backend: str  # auto or process
     user_id: int
 
 
@@ -40,9 +40,7 @@ class VerifierSettings(ServiceSettings):
     )
     verifier_max_program_bytes: int = Field(default=2**32, gt=0, description="Most memory that may be asked for.")
     verifier_max_output_bytes: int = Field(default=2**24, gt=0, description="Most output that may be asked for.")
-    sandbox: Literal["auto", "process", "runsc"] = Field(
-        default="auto", description="What programs run in: processes with the kernel's own means, or gVisor."
-    )
+    sandbox: Literal["auto", "process"] = Field(default="auto", description="What programs run in.")
     sandbox_user_id: int = Field(
         default=65534, ge=0, description="The user that programs run as when the verifier is root."
     )
