@@ -63,8 +63,8 @@ def _identity(name: str) -> str:
 
 def enter_root(readable: Iterable[Path], devices: Iterable[Path]) -> None:
     """Make a read-only root that holds nothing but these. Needs a mount namespace of its own. Raises OSError."""
-    _mount("none", "/", None, MS_REC | MS_PRIVATE)
-    _mount("tmpfs", STAGE, "tmpfs", MS_NOSUID | MS_NODEV, "size=64k,nr_inodes=1k,mode=755")
+    mount("none", "/", None, MS_REC | MS_PRIVATE)
+    mount("tmpfs", STAGE, "tmpfs", MS_NOSUID | MS_NODEV, "size=64k,nr_inodes=1k,mode=755")
     old = f"{STAGE}/old"
     Path(old).mkdir()
     syscall("pivot_root", _text(STAGE), _text(old))
@@ -75,7 +75,7 @@ def enter_root(readable: Iterable[Path], devices: Iterable[Path]) -> None:
         _show(path, 0)
     syscall("umount2", _text("/old"), MNT_DETACH)
     Path("/old").rmdir()
-    _mount("none", "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
+    mount("none", "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
 
 
 def _show(path: Path, flags: int) -> None:
@@ -92,13 +92,14 @@ def _show(path: Path, flags: int) -> None:
     else:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.touch()
-    _mount(str(source), str(target), None, MS_BIND | MS_REC)
+    mount(str(source), str(target), None, MS_BIND | MS_REC)
     given = os.statvfs(target).f_flag
     kept = given & KEPT_FLAGS | (MS_RELATIME if given & ST_RELATIME else 0)
-    _mount("none", str(target), None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | flags | kept)
+    mount("none", str(target), None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | flags | kept)
 
 
-def _mount(source: str, target: str, kind: str | None, flags: int, options: str = "") -> None:
+def mount(source: str, target: str, kind: str | None, flags: int, options: str = "") -> None:
+    """The system call. Raises OSError."""
     syscall("mount", _text(source), _text(target), _text(kind), ctypes.c_ulong(flags), _text(options or None))
 
 

@@ -18,6 +18,8 @@ BREAKOUT = Path(__file__).with_name("breakout.py")
 HONEST = (
     "import csv, difflib, threading\nt = threading.Thread(target=lambda: print(int(input()) + 1))\nt.start()\nt.join()"
 )
+# Below this no untrusted program is run at all, whatever the policy.
+FLOOR = (("seccomp",), ("no_new_privileges",), ("rlimit_as",), ("rlimit_cpu",), ("landlock", "mount_namespace"))
 BPF = {"x86_64": 321, "aarch64": 280}
 
 
@@ -47,11 +49,19 @@ def start(options: SandboxOptions) -> Sandboxes:
         raise SandboxFailedError("programs can be confined on Linux only, on x86-64 and 64-bit ARM")
     sandbox = Sandbox.start(options.user_id)
     try:
+        _check_floor(sandbox)
         _check(sandbox)
     except SandboxFailedError:
         sandbox.close()
         raise
     return Sandboxes(options, sandbox)
+
+
+def _check_floor(sandbox: Sandbox) -> None:
+    for choices in FLOOR:
+        if not set(choices) & set(sandbox.layers):
+            reason = sandbox.missing.get(choices[0], "unknown reason")
+            raise SandboxFailedError(f"{' or '.join(choices)} is not in force: {reason}")
 
 
 def _check(sandbox: Sandbox) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from potstill.contracts.verification import Verdict
+from potstill.contracts.verification import Limits, Verdict
 
 RUNTIME, WRONG, TIME = Verdict.RUNTIME_ERROR, Verdict.WRONG_ANSWER, Verdict.TIME_LIMIT
 MEMORY, OUTPUT, COMPILE = Verdict.MEMORY_LIMIT, Verdict.OUTPUT_LIMIT, Verdict.COMPILE_ERROR
@@ -61,7 +61,7 @@ ENDLESS = {
     "endless recursion": ("def f(): return f()\nf()", {RUNTIME}),
     "deep recursion in C": (
         "import sys\nsys.setrecursionlimit(10**8)\nx = []\nfor _ in range(10**6):\n    x = [x]\nprint(repr(x)[:1])",
-        {RUNTIME, MEMORY},
+        {RUNTIME, MEMORY, TIME},
     ),
     "crash": ("import ctypes\nctypes.string_at(0)", {RUNTIME}),
     "abort": ("import os\nos.abort()", {RUNTIME}),
@@ -97,6 +97,22 @@ ENDLESS = {
         {TIME},
     ),
 }
+
+ASLEEP = frozenset(
+    {
+        "threads that stay",
+        "sleep",
+        "waits for input that never comes",
+        "shuts its output and sleeps",
+        "hangs at its end",
+    }
+)
+
+
+def limits(name: str) -> Limits:
+    """Enough wall time for those that compute, also on a busy machine, and little for those that sleep."""
+    return Limits(wall_seconds=1.0 if name in ASLEEP else 5.0, cpu_seconds=0.4, memory_bytes=2**27)
+
 
 # Each prints "out" only if what it tries succeeded.
 REACHING_OUT = {
@@ -171,6 +187,7 @@ REACHING_OUT = {
     "type into a terminal": "import fcntl\nfcntl.ioctl(0, 0x5412, b'x')",
     "another user's session": "import os\nos.setsid()",
 }  # fmt: skip
+
 
 def aimed(name: str, aims: dict[str, str]) -> str:
     """A program that reaches out, with the names of what it reaches for filled in."""

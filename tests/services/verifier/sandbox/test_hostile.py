@@ -40,9 +40,8 @@ def nothing_is_left(verifier: Verifier) -> Iterator[None]:
 @pytest.mark.parametrize("name", hostile.ENDLESS)
 def test_a_program_that_will_not_end_well_gets_its_verdict(verifier: Verifier, name: str) -> None:
     source, verdicts = hostile.ENDLESS[name]
-    limits = Limits(wall_seconds=1.0, cpu_seconds=0.4, memory_bytes=128 * MIB)
     begun = time.monotonic()
-    result = judge(verifier, script(source, "", "never this", limits))
+    result = judge(verifier, script(source, "", "never this", hostile.limits(name)))
     assert result.verdict in verdicts, result
     assert result.score == 0.0
     assert time.monotonic() - begun < 15

@@ -109,7 +109,9 @@ def test_calls_of_another_architecture_end_the_process() -> None:
 def test_what_the_filter_does_not_know_is_refused(machine: str) -> None:
     filter_ = bpf.assemble(machine, seccomp.rules_for(PID, numbers_of(machine)), EPERM)
     known = {numbers_of(machine)[name] for name in seccomp.ALLOWED if name in numbers_of(machine)}
-    special = {numbers_of(machine)[n] for n in ("clone", "clone3", "kill", "tgkill", "prctl", "fcntl", "ioctl", "prlimit64")}
+    special = {
+        numbers_of(machine)[n] for n in ("clone", "clone3", "kill", "tgkill", "prctl", "fcntl", "ioctl", "prlimit64")
+    }
     for number in set(range(600)) - known - special:
         assert answer(filter_, machine, number) == EPERM
     assert len(filter_) // 8 < 4096

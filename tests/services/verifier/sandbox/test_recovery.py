@@ -46,11 +46,10 @@ def test_a_program_that_somebody_kills_is_run_again() -> None:
 def test_a_sandbox_that_fails_twice_is_no_score() -> None:
     with running_verifier(verifier_workers=1) as verifier:
         request = Background(lambda: verifier.verify(ASLEEP))
-        killed = 0
-        for _ in range(2):
-            server = eventually(lambda: next(iter({busy_server(verifier)} - {None, killed}), None), "no program runs")
-            killed = server
-            os.kill(server, signal.SIGKILL)
+        first = eventually(lambda: busy_server(verifier), "no program runs")
+        os.kill(first, signal.SIGKILL)
+        second = eventually(lambda: next(iter({busy_server(verifier)} - {None, first}), None), "it was not run again")
+        os.kill(second, signal.SIGKILL)
         [result] = request.result()
         assert (result.verdict, result.score) == (Verdict.SANDBOX_ERROR, None)
         verifier.wait_ready()
