@@ -30,7 +30,6 @@ def build(settings: VerifierSettings) -> FastAPI:
         deadline_seconds=settings.verifier_deadline_seconds,
         memory_bytes=settings.verifier_memory_bytes,
         recycle_after=settings.verifier_recycle_after,
-        sandbox=settings.sandbox,
         sandbox_user_id=settings.sandbox_user_id,
     )
     pool = Pool(settings.verifier_workers, settings.verifier_max_pending, options, settings.required_layers)

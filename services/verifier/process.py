@@ -42,7 +42,6 @@ class WorkerOptions:
     deadline_seconds: float
     memory_bytes: int
     recycle_after: int
-    sandbox: str = "auto"
     sandbox_user_id: int = 65534
 
     def deadline(self, item: VerifyItem) -> float:
@@ -69,7 +68,6 @@ class WorkerProcess:
             "--memory-bytes": options.memory_bytes,
             "--deadline-seconds": options.deadline_seconds,
             "--recycle-after": options.recycle_after,
-            "--sandbox": options.sandbox,
             "--sandbox-user-id": options.sandbox_user_id,
         }
         process = await asyncio.create_subprocess_exec(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Literal
 
 from pydantic import Field
 
@@ -17,7 +16,6 @@ def available_cores() -> int:
 
 @dataclass(frozen=True)
 class SandboxOptions:
-    backend: str  # auto or process
     user_id: int
 
 
@@ -40,7 +38,6 @@ class VerifierSettings(ServiceSettings):
     )
     verifier_max_program_bytes: int = Field(default=2**32, gt=0, description="Most memory that may be asked for.")
     verifier_max_output_bytes: int = Field(default=2**24, gt=0, description="Most output that may be asked for.")
-    sandbox: Literal["auto", "process"] = Field(default="auto", description="What programs run in.")
     sandbox_user_id: int = Field(
         default=65534, ge=0, description="The user that programs run as when the verifier is root."
     )

@@ -31,7 +31,7 @@ def main() -> None:
     replies = _claim_output()
     logging.disable(logging.WARNING)  # math-verify warns that its timeouts are off: the kill from outside is ours
     kinds = {name: load(name) for name in MODULES}
-    hello = _prepare(kinds, SandboxOptions(options.sandbox, options.sandbox_user_id))
+    hello = _prepare(kinds, SandboxOptions(options.sandbox_user_id))
     if limit_memory(options.memory_bytes):
         isolation.append("rlimit_as")
     cpu_seconds = math.ceil(options.deadline_seconds)
@@ -67,7 +67,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--memory-bytes", type=int, required=True)
     parser.add_argument("--deadline-seconds", type=float, required=True)
     parser.add_argument("--recycle-after", type=int, required=True)
-    parser.add_argument("--sandbox", required=True)
     parser.add_argument("--sandbox-user-id", type=int, required=True)
     return parser.parse_args()
 

@@ -46,6 +46,12 @@ CONTRACTS = {
     "math": by_reference("math", r"So \boxed{\frac{1}{2}}.", "0.5", r"So \boxed{\frac{1}{3}}."),
     "exact": by_reference("exact", "The answer is Paris.", "paris", "The answer is London."),
     "choice": by_reference("choice", "The answer is (C).", "C. Paris", "The answer is (D)."),
+    "code": Contract(
+        right=VerifyItem("right", "code", "print(input()[::-1])", tests=({"stdin": "ab", "stdout": "ba"},)),
+        wrong=VerifyItem("wrong", "code", "print(input())", tests=({"stdin": "ab", "stdout": "ba"},)),
+        refused=VerifyItem("refused", "code", "print(input()[::-1])"),
+        undecidable=VerifyItem("undecidable", "code", "def f(): return 1", tests=({"code": "assert f("},)),
+    ),
 }
 
 

@@ -92,7 +92,7 @@ def test_it_is_not_ready_when_a_layer_is_required_that_the_host_refuses() -> Non
 
 def test_without_landlock_and_namespaces_programs_are_refused_and_the_rest_is_judged() -> None:
     with running_verifier((*POD, "--without-landlock")) as started:
-        assert started.http.get("/v1/capabilities").json()["features"] == ["exact", "math"]
+        assert started.http.get("/v1/capabilities").json()["features"] == ["choice", "exact", "math"]
         assert started.verify(EASY)[0].verdict == Verdict.ACCEPTED
         refused = started.post([SUM])
         assert (refused.status_code, refused.json()["code"]) == (422, "unknown_kind")
