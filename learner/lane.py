@@ -82,7 +82,10 @@ class Lane:
         log.info("job claimed", job=record.id)
         try:
             outcome = self._run_job(record, channel, control)
-        except (LinkTimeoutError, LeaseLostError) as error:
+        except LeaseLostError as error:
+            log.warning("another lane has the job", job=record.id, reason=str(error))
+            outcome = "lost"
+        except LinkTimeoutError as error:
             log.warning("the job's last words did not arrive; its lease will run out", job=record.id, reason=str(error))
             outcome = "unsaid"
         finally:

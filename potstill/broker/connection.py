@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -39,6 +40,23 @@ class ServerMemory:
     limit_bytes: int
 
 
+class _Client(redis.Redis):
+    """redis-py, without its way of losing a cancellation.
+
+    It writes under `asyncio.wait_for`, and before Python 3.12 that forgets a cancellation which comes while the
+    write is done at once: Ctrl-C would be ignored, and a worker that was asked to end would go on.
+    """
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        task = asyncio.current_task()
+        await asyncio.sleep(0)  # one that was asked for already is raised here
+        asked = task.cancelling() if task else 0
+        reply = await super().execute_command(*args, **options)
+        if task and task.cancelling() > asked:
+            raise asyncio.CancelledError
+        return reply
+
+
 class Broker:
     """A connection pool. Workers and learners are patient: a queue server that stops makes them wait, not fail."""
 
@@ -49,7 +67,7 @@ class Broker:
     def connect(cls, url: str, *, patient: bool) -> Self:
         """Connect lazily. With `patient`, every call waits for the server to come back instead of raising."""
         retry = Retry(ExponentialWithJitterBackoff(base=0.05, cap=2.0), FOREVER if patient else 1, RETRYABLE)
-        client = redis.Redis.from_url(
+        client = _Client.from_url(
             url,
             retry=retry,
             retry_on_error=list(RETRYABLE),

@@ -244,7 +244,8 @@ async def _capabilities(stack: Stack, name: str) -> Capabilities:
 
 
 def _report(model: EvaluatedModel, wanted: Wanted, folder: EvaluationFolder, seconds: float) -> None:
-    records = folder.records()
+    place = {(problem.data_source, problem.id): index for index, problem in enumerate(wanted.problems)}
+    records = sorted(folder.records(), key=lambda record: place[record.data_source, record.problem_id])
     problems = [record.summed_up() for record in records]
     output.print(f"\n{model.name} after {format_seconds(seconds)}", highlight=False, markup=False, soft_wrap=True)
     output.print(score_table(problems))

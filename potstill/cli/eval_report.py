@@ -18,37 +18,46 @@ MEAN = "mean of data sets"
 
 
 def score_table(problems: Sequence[ProblemResult]) -> Table:
-    """One row a data set, and their mean."""
+    """What each data set comes to, and the mean of their accuracies."""
     data_sets = score_data_sets(problems)
-    n = max((scores.n for scores in data_sets), default=1)
-    table = Table(
-        title=f"{n} sample{'s' if n > 1 else ''} a problem; 95% intervals over problems", title_justify="left"
-    )
-    measures = [f"avg@{n}", f"pass@{n}", f"maj@{n}"] if n > 1 else ["accuracy"]
-    for heading in ("data set", "problems", *measures, "tokens", "truncated", "unverified"):
-        table.add_column(heading, justify="left" if heading == "data set" else "right")
+    table = Table(title="95% intervals over problems", title_justify="left")
+    for heading in ("data set", "measure", "value", "95% interval", "problems"):
+        table.add_column(heading, justify="left" if heading in ("data set", "measure") else "right")
     for scores in data_sets:
-        found = [scores.average, scores.pass_at_n, scores.majority] if n > 1 else [scores.average]
-        table.add_row(scores.data_source, str(scores.problems), *map(_estimate, found), *_lengths(scores))
+        _add_scores(table, scores)
     macro = macro_average(problems) if len(data_sets) > 1 else None
     if macro is not None:
-        table.add_section()
-        table.add_row(MEAN, str(macro.problems), _estimate(macro), style="bold")
+        _add_estimate(table, MEAN, f"avg@{max(scores.n for scores in data_sets)}", macro, style="bold")
     return table
 
 
-def _estimate(estimate: Estimate | None) -> str:
-    if estimate is None:
-        return "-"
+def _add_scores(table: Table, scores: Scores) -> None:
+    n = scores.n
+    measures = {f"avg@{n}": scores.average}
+    if n > 1:
+        measures |= {f"pass@{n}": scores.pass_at_n, f"maj@{n}": scores.majority}
+    for index, (measure, estimate) in enumerate(measures.items()):
+        if estimate is not None:
+            _add_estimate(
+                table, "" if index else scores.data_source, measure, estimate, style=None if index else "bold"
+            )
+    if scores.average is None:
+        table.add_row(scores.data_source, f"avg@{n}", "-", "", "0", style="bold")
+    if scores.mean_tokens is not None and scores.truncated_share is not None:
+        table.add_row("", "tokens a response", f"{scores.mean_tokens:,.1f}")
+        table.add_row("", "truncated", f"{scores.truncated_share:.1%}")
+    if scores.unverified_samples:
+        table.add_row("", "samples not verified", f"{scores.unverified_samples:,}", style="yellow")
+    if scores.tombstones:
+        table.add_row("", "problems without samples", f"{scores.tombstones:,}", style="yellow")
+    table.add_section()
+
+
+def _add_estimate(table: Table, name: str, measure: str, estimate: Estimate, style: str | None) -> None:
     low, high = estimate.interval
-    return f"{estimate.value:.3f} [{low:.3f}, {high:.3f}]"
-
-
-def _lengths(scores: Scores) -> tuple[str, str, str]:
-    tokens = "-" if scores.mean_tokens is None else f"{scores.mean_tokens:,.0f}"
-    truncated = "-" if scores.truncated_share is None else f"{scores.truncated_share:.1%}"
-    failed = f" + {scores.tombstones} problems" if scores.tombstones else ""
-    return tokens, truncated, f"{scores.unverified_samples}{failed}"
+    table.add_row(
+        name, measure, f"{estimate.value:.3f}", f"{low:.3f} to {high:.3f}", f"{estimate.problems:,}", style=style
+    )
 
 
 def score_document(problems: Sequence[ProblemResult]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from potstill.cli.follow import follow
 from potstill.cli.jobfile import load_job
@@ -94,7 +94,7 @@ def _tell(job: Job) -> None:
 
 
 def _table(jobs: list[Job]) -> Table:
-    table = Table("id", "name", "status", "step", "held-out", "created")
+    table = Table(Column("id", no_wrap=True, min_width=28), "name", "status", "step", "held-out", "created")
     for job in jobs:
         gain = f"{job.heldout.before:.3f} -> {job.heldout.after:.3f}" if job.heldout else ""
         created = datetime.datetime.fromtimestamp(job.created_at).astimezone()

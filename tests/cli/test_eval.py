@@ -16,7 +16,7 @@ from tests.tiny_model import write_tiny_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
-PROBLEMS = 60
+PROBLEMS = 150
 SAMPLING = ("--n", "3", "--temperature", "1.2", "--top-p", "0.9", "--max-tokens", "48")
 
 
@@ -43,7 +43,7 @@ def test_an_interrupted_evaluation_goes_on_where_it_was_and_is_compared(folder: 
     first = start(folder, *asked, "--out", "out")
     assert first.stdout is not None
     for line in first.stdout:
-        if "/60 problems" in line:
+        if f"/{PROBLEMS} problems" in line:
             break
     first.send_signal(signal.SIGINT)
     printed, complaints = first.communicate(timeout=60)
@@ -56,13 +56,16 @@ def test_an_interrupted_evaluation_goes_on_where_it_was_and_is_compared(folder: 
     second = start(folder, *asked, "--out", "out")
     printed, complaints = second.communicate()
     assert second.returncode == 0, complaints
-    assert f"{len(kept)} of 60 problems are answered already" in printed
+    assert f"{len(kept)} of {PROBLEMS} problems are answered already" in printed
     records = results.records()
     assert records[: len(kept)] == kept
     assert len({record.problem_id for record in records}) == len(records) == PROBLEMS
     assert {len(record.samples) for record in records} == {3}
     summary = json.loads((folder / "out" / "summary.json").read_text())
-    assert [(scores["data_source"], scores["problems"]) for scores in summary["data_sets"]] == [("a", 30), ("b", 30)]
+    assert [(scores["data_source"], scores["problems"]) for scores in summary["data_sets"]] == [
+        ("a", PROBLEMS // 2),
+        ("b", PROBLEMS // 2),
+    ]
     assert set(summary["data_sets"][0]["passed"]) == {"1", "2", "3"}
     assert (folder / "out" / "plot.png").exists()
     for word in ("avg@3", "pass@3", "mean of data sets", "samples: out/samples.parquet"):
