@@ -51,7 +51,7 @@ class _Client(redis.Redis):
         task = asyncio.current_task()
         await asyncio.sleep(0)  # one that was asked for already is raised here
         asked = task.cancelling() if task else 0
-        reply = await super().execute_command(*args, **options)
+        reply = await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
         if task and task.cancelling() > asked:
             raise asyncio.CancelledError
         return reply
