@@ -21,12 +21,6 @@ from benchmarks.machine import machine_facts
 
 RUNS = Path("artifacts/results")
 RESULTS = Path("docs/results")
-OTHERS = {
-    "agreement.md": "a teacher that is the student",
-    "overlap.md": "overlap of rollout and learning",
-    "scoring.md": "scoring against vLLM and transformers",
-    "trl-losses.md": "divergences beside those of TRL",
-}
 
 
 @dataclass(frozen=True)
@@ -156,9 +150,12 @@ def write(name: str, engine: str, runs: Sequence[Run]) -> None:
 
 def index(folder: Path) -> str:
     """The Markdown that lists every result in `folder`: one line each, means over seeds and the range of gains."""
-    lines = []
+    lines, listed = [], {"README.md"}
     for path in sorted(folder.glob("*-*.json")):
         document = json.loads(path.read_text())
+        if "runs" not in document:
+            continue
+        listed.add(f"{path.stem}.md")
         heldout = [each["heldout"] for each in document["runs"]]
         before, after, gain = (sum(h[key] for h in heldout) / len(heldout) for key in ("before", "after", "gain"))
         gains = [h["gain"] for h in heldout]
@@ -179,10 +176,14 @@ def index(folder: Path) -> str:
             "",
             "Beside them:",
             "",
-            *(f"- [{title}]({name})" for name, title in OTHERS.items() if (folder / name).exists()),
+            *(f"- [{_title(path)}]({path.name})" for path in sorted(folder.glob("*.md")) if path.name not in listed),
             "",
         ]
     )
+
+
+def _title(page: Path) -> str:
+    return page.read_text().partition("\n")[0].removeprefix("# ")
 
 
 def _public(summary: dict[str, Any]) -> dict[str, Any]:

@@ -128,6 +128,7 @@ class EvaluationFolder:
             file.writelines(_line(record) for record in records)
 
     def write_json(self, name: str, document: Any) -> Path:
+        self.path.mkdir(parents=True, exist_ok=True)
         path = self.path / name
         path.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
         return path

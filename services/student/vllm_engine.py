@@ -191,6 +191,7 @@ class VllmEngine:
         return AsyncLLM.from_engine_args(
             AsyncEngineArgs(
                 model=str(self._folder),
+                runner="generate",
                 skip_tokenizer_init=True,
                 dtype=settings.student_dtype,
                 hf_overrides={"head_dtype": "float32"},  # bfloat16 logits are an eighth apart at 16 and more
