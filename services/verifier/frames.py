@@ -23,6 +23,10 @@ class Hello(msgspec.Struct, frozen=True):
     unavailable: dict[str, str] = {}  # a kind that this host cannot judge, and why
 
 
+class Receipt(msgspec.Struct, frozen=True):
+    """Sent as soon as an item has been read: a worker that ends before it did not end over the item."""
+
+
 class Reply(msgspec.Struct, frozen=True):
     judgement: Judgement
     leaving: str = ""  # why the worker ends after this reply; empty when it goes on

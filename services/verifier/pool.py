@@ -23,13 +23,14 @@ from services.verifier.judgement import Judgement, sandbox_error, undetermined
 from services.verifier.parts import Progress, count, join, split
 from services.verifier.process import (
     DeadlineExpiredError,
+    WorkerAbsentError,
     WorkerDiedError,
     WorkerOptions,
     WorkerProcess,
     WorkerStartError,
 )
 
-ATTEMPTS = 2  # a worker found dead may have been killed for another's sake; two in a row are the item's doing
+ATTEMPTS = 2  # a worker that dies may have been killed for another's sake; two in a row are the item's doing
 START_BACKOFF_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0)
 RECYCLE_SPREAD = 0.7
 MAX_RETRY_AFTER_SECONDS = 30.0
@@ -162,11 +163,19 @@ class Pool:
         while True:
             job = await self._queue.next()
             metrics.queue_depth.set(len(self._queue))
-            job.settle(None if job.is_needless else await self._run(job.item, job.queued_at))
+            job.settle(None if job.is_needless else await self._outcome(job))
+
+    async def _outcome(self, job: Job) -> Judgement:
+        """Whatever goes wrong, the item has its answer and the next one its turn."""
+        try:
+            return await self._run(job.item, job.queued_at)
+        except Exception as error:
+            log.exception("an item could not be judged", kind=job.item.kind)
+            return sandbox_error(f"it could not be judged: {type(error).__name__}: {error}")
 
     async def _run(self, item: VerifyItem, queued_at: float) -> Judgement:
         died: list[str] = []
-        for _attempt in range(ATTEMPTS):
+        while len(died) < ATTEMPTS:
             worker = await self._idle_worker()
             begun = time.perf_counter()
             metrics.queue_seconds.observe(begun - queued_at)
@@ -175,6 +184,8 @@ class Pool:
             except DeadlineExpiredError:
                 limit = self._options.deadline(item)
                 judgement = undetermined(f"judging it was stopped after {limit:g} s")
+            except WorkerAbsentError:
+                continue
             except WorkerDiedError as error:
                 died.append(str(error))
                 continue

@@ -13,7 +13,7 @@ from typing import Self
 import msgspec
 
 from potstill.contracts.verification import Limits, VerifyItem
-from services.verifier.frames import LEAVING, Hello, Reply, frame, receive
+from services.verifier.frames import LEAVING, Hello, Receipt, Reply, frame, receive
 from services.verifier.judgement import Judgement
 from services.verifier.kinds import BY_TESTS
 from services.verifier.sandbox.runner import PATIENCE, SETTLE_SECONDS
@@ -31,6 +31,10 @@ class DeadlineExpiredError(Exception):
 
 class WorkerDiedError(Exception):
     """The worker ended in the middle of an item, not by our hand."""
+
+
+class WorkerAbsentError(Exception):
+    """The worker had ended before it read the item."""
 
 
 class WorkerStartError(Exception):
@@ -100,20 +104,26 @@ class WorkerProcess:
 
     @property
     def is_alive(self) -> bool:
-        return self._process.returncode is None and not self.end_reason
+        """False as soon as its end can be seen; uvloop raises RuntimeError for a write to a pipe that is closed."""
+        return self._process.returncode is None and not self.end_reason and not self._requests.is_closing()
 
     async def judge(self, item: VerifyItem) -> Judgement:
-        """One item at a time. Raises DeadlineExpiredError or WorkerDiedError; the worker is then gone."""
+        """One item at a time. Raises DeadlineExpiredError, WorkerDiedError, WorkerAbsentError: it is then gone."""
+        received = False
         try:
             async with asyncio.timeout(self._options.deadline(item)):
                 self._requests.write(frame(item))
                 await self._requests.drain()
+                received = await receive(self._replies, Receipt) == Receipt()
                 reply = await receive(self._replies, Reply)
         except TimeoutError as error:
             self.kill("deadline")
             raise DeadlineExpiredError from error
         except (asyncio.IncompleteReadError, ConnectionError) as error:
-            if await self.exited() == "cpu":
+            reason = await self.exited()
+            if not received:
+                raise WorkerAbsentError from error
+            if reason == "cpu":
                 raise DeadlineExpiredError from error
             raise WorkerDiedError(f"it ended with code {self._process.returncode}") from error
         except msgspec.MsgspecError as error:

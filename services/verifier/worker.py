@@ -12,7 +12,7 @@ from typing import BinaryIO
 import msgspec
 
 from potstill.contracts.verification import VerifyItem
-from services.verifier.frames import LEAVING, Hello, Reply, frame, receive_blocking
+from services.verifier.frames import LEAVING, Hello, Receipt, Reply, frame, receive_blocking
 from services.verifier.judgement import Judgement, sandbox_error, undetermined
 from services.verifier.kinds import MODULES, Kind, KindUnavailableError, load
 from services.verifier.limits import bind_to_parent, limit_cpu, limit_memory
@@ -90,6 +90,7 @@ def _serve(kinds: dict[str, Kind], replies: BinaryIO, cpu_seconds: int, recycle_
         item = receive_blocking(sys.stdin.buffer, VerifyItem)
         if item is None:
             return
+        _send(replies, frame(Receipt()))
         limit_cpu(cpu_seconds)
         judgement, broken = _judge(kinds[item.kind], item)
         leaving = broken or ("recycled" if served == recycle_after else "")
