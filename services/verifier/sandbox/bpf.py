@@ -46,6 +46,11 @@ def instruction(code: int, operand: int, if_true: int = 0, if_false: int = 0) ->
 
 def assemble(machine: str, rules: Sequence[Rule], default: int) -> bytes:
     """The filter. Calls of another architecture, and x32's, kill the process; what no rule names gets `default`."""
+    return beginning(machine) + compiled(rules) + instruction(RETURN, default)
+
+
+def beginning(machine: str) -> bytes:
+    """Refuses other architectures and loads the number of the system call, for rules to follow."""
     lines = [
         instruction(LOAD, ARCHITECTURE_OFFSET),
         instruction(EQUAL, AUDIT_ARCHITECTURE[machine], 1, 0),
@@ -54,12 +59,18 @@ def assemble(machine: str, rules: Sequence[Rule], default: int) -> bytes:
     ]
     if machine == "x86_64":
         lines += [instruction(AT_LEAST, X32_BIT, 0, 1), instruction(RETURN, KILL_PROCESS)]
+    return b"".join(lines)
+
+
+def compiled(rules: Sequence[Rule]) -> bytes:
+    """Rules, each of which falls through to what follows when its number is another."""
+    lines = []
     for rule in rules:
         body = [line for case in rule.cases for line in _case(case, rule.answer)]
         if any(rule.cases):
             body.append(instruction(RETURN, rule.otherwise))
         lines += [instruction(EQUAL, rule.number, 0, len(body)), *body]
-    return b"".join([*lines, instruction(RETURN, default)])
+    return b"".join(lines)
 
 
 def _case(conditions: tuple[Argument, ...], answer: int) -> list[bytes]:

@@ -101,6 +101,7 @@ class ForkServer:
         for name in PRELOADED:
             importlib.import_module(name)
         program.warm_up()
+        seccomp.warm_up()
         gc.collect()
         gc.freeze()  # so that a collection in a child does not touch, and copy, all of it
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import resource
 
-from services.verifier.sandbox.bpf import Argument, Rule, assemble, refuse
-from services.verifier.sandbox.syscalls import MACHINE, NUMBERS, PR_GET_NAME, PR_SET_NAME, syscall
+from services.verifier.sandbox.bpf import RETURN, Argument, Rule, beginning, compiled, instruction, refuse
+from services.verifier.sandbox.syscalls import MACHINE, PR_GET_NAME, PR_SET_NAME, numbers_of, syscall
 
 SECCOMP_SET_MODE_FILTER = 1
 CLONE_THREAD = 0x00010000
@@ -45,30 +46,42 @@ getrandom getrlimit arch_prctl exit exit_group restart_syscall close_range
 """.split()  # noqa: SIM905
 
 
-def rules_for(pid: int, numbers: dict[str, int]) -> list[Rule]:
-    """The allow-list of a process that knows itself under this process id."""
-    itself = Argument(0, equals=(pid,))
-    own_limits = Argument(0, equals=(0, pid))
-    rules = [Rule(numbers[name]) for name in ALLOWED if name in numbers]
+def fixed_rules(numbers: dict[str, int]) -> list[Rule]:
+    """The part of the allow-list that is the same for every process."""
     return [
-        *rules,
+        *(Rule(numbers[name]) for name in ALLOWED if name in numbers),
         # Threads are its own; a new process would not be.
         Rule(numbers["clone"], ((Argument(0, has_bits=CLONE_THREAD),),)),
         # Its flags lie in memory, where a filter cannot look. The C library then falls back to clone.
         Rule(numbers["clone3"], answer=refuse(errno.ENOSYS)),
-        # A death by SIGKILL must mean that somebody else did it, so it may not even send that to itself.
-        Rule(numbers["kill"], ((itself, Argument(1, equals=SIGNALS_TO_ITSELF)),)),
-        Rule(numbers["tgkill"], ((itself, Argument(2, equals=SIGNALS_TO_ITSELF)),)),
         Rule(numbers["prctl"], ((Argument(0, equals=(PR_SET_NAME, PR_GET_NAME, PR_SET_VMA)),),)),
         # Not F_SETOWN and its kin: they make the kernel send signals to others.
         Rule(numbers["fcntl"], ((Argument(1, equals=FILE_COMMANDS),),)),
         Rule(numbers["ioctl"], ((Argument(1, equals=IOCTLS),),), refuse(errno.ENOTTY)),
+    ]
+
+
+def own_rules(pid: int, numbers: dict[str, int]) -> list[Rule]:
+    """The part for a process that knows itself under this process id."""
+    itself = Argument(0, equals=(pid,))
+    own_limits = Argument(0, equals=(0, pid))
+    return [
+        # A death by SIGKILL must mean that somebody else did it, so it may not even send that to itself.
+        Rule(numbers["kill"], ((itself, Argument(1, equals=SIGNALS_TO_ITSELF)),)),
+        Rule(numbers["tgkill"], ((itself, Argument(2, equals=SIGNALS_TO_ITSELF)),)),
         # Reading limits, and the size of the stack. A CPU limit of its own making would look like a death by our hand.
         Rule(
             numbers["prlimit64"],
             ((own_limits, Argument(2, equals=(0,))), (own_limits, Argument(1, equals=(resource.RLIMIT_STACK,)))),
         ),
     ]
+
+
+def allow_list(machine: str, pid: int) -> bytes:
+    """The filter of a process that knows itself under this process id."""
+    return (
+        _fixed_part(machine) + compiled(own_rules(pid, numbers_of(machine))) + instruction(RETURN, refuse(errno.EPERM))
+    )
 
 
 class _Program(ctypes.Structure):
@@ -81,6 +94,16 @@ def install(filter_: bytes) -> None:
     syscall("seccomp", SECCOMP_SET_MODE_FILTER, 0, ctypes.byref(program))
 
 
+def warm_up() -> bytes:
+    """Compile what is the same for every process, so that each finds it done."""
+    return _fixed_part(MACHINE)
+
+
+@functools.cache
+def _fixed_part(machine: str) -> bytes:
+    return beginning(machine) + compiled(fixed_rules(numbers_of(machine)))
+
+
 def restrict(pid: int) -> None:
     """Leave this process the allow-list. Raises OSError."""
-    install(assemble(MACHINE, rules_for(pid, NUMBERS), refuse(errno.EPERM)))
+    install(allow_list(MACHINE, pid))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import platform
 from typing import Any
@@ -156,6 +157,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 
 
+@functools.cache
 def numbers_of(machine: str) -> dict[str, int]:
     """The system calls that this machine has, by name."""
     column = ("x86_64", "aarch64").index(machine)
