@@ -1,4 +1,4 @@
-"""From trajectory groups to micro-batches: padded rows for the model, flat response tokens for the objective."""
+"""From trajectory groups to micro-batches: padded ids for the model, flat response tokens for the objective."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from learner.forward import Inputs, branches, whole_rows
 from learner.objectives.group import group_advantages
 from learner.objectives.objective import Objective, Route
 from learner.objectives.terms import Known, Mask, Term, counted
+from learner.packing import Cut, pack
 from potstill.contracts.arrays import LogProbs
 from potstill.contracts.trajectory import Trajectory, TrajectoryGroup
-
-PAD_ID = 0  # never attended to: attention is causal and padding is on the right
 
 
 @dataclass(frozen=True)
 class Row:
     """One sample with its prompt."""
 
+    group: int  # number of its group in the step
     prompt_ids: NDArray[Any]  # [P]
     trajectory: Trajectory
     teacher: str
@@ -44,15 +45,14 @@ class Row:
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """N rows of length L at most, with M response tokens and K candidates in all.
+    """N samples, with M response tokens and K candidates in all.
 
-    `row_M`, `position_M` say which hidden state predicts each response token. Values that could not be had are 0 here,
-    and not counted by what needs them.
+    Values that could not be had are 0 here, and not counted by what needs them.
     """
 
-    input_ids_NL: Tensor
-    row_M: Tensor
-    position_M: Tensor
+    inputs: Inputs
+    hidden_M: Tensor  # which hidden state of the inputs predicts each response token
+    row_M: Tensor  # index of its sample
     target_M: Tensor
     teacher_M: Tensor
     behaviour_M: Tensor
@@ -72,7 +72,7 @@ class MicroBatch:
 
     @property
     def num_rows(self) -> int:
-        return self.input_ids_NL.shape[0]
+        return len(self.score_N)
 
     def to(self, device: torch.device) -> MicroBatch:
         return MicroBatch(**{name: _moved(value, device) for name, value in vars(self).items()})
@@ -106,17 +106,20 @@ class StepBatch:
     missing: Missing
 
 
-def step_batch(groups: Sequence[TrajectoryGroup], objective: Objective, max_tokens: int) -> StepBatch:
+def step_batch(
+    groups: Sequence[TrajectoryGroup], objective: Objective, max_tokens: int, *, share_prompts: bool = False
+) -> StepBatch:
     """Cut a step into micro-batches of at most `max_tokens` padded tokens (a longer row has one of its own).
 
-    The cut depends on nothing but the groups and their order. Tombstones have no rows. Raises JobError for a group of
-    an unknown teacher.
+    With `share_prompts` a group's prompt is read once for all its samples, where that means fewer padded tokens. The
+    cut depends on nothing but the groups and their order. Tombstones have no rows. Raises JobError for a group of an
+    unknown teacher.
     """
-    rows = [row for group in groups for row in _rows(group, objective)]
+    rows = [row for number, group in enumerate(groups) for row in _rows(group, objective, number)]
     teachers = tuple(sorted({row.teacher for row in rows}))
     shares = {term: _shares(term, rows, objective) for term in objective.terms}
-    packed = _packed(rows, max_tokens)
-    micro_batches = tuple(_micro_batch([rows[i] for i in chunk], chunk, teachers, shares) for chunk in packed)
+    cuts = pack([(row.group, len(row.prompt_ids), row.num_response_tokens) for row in rows], max_tokens, share_prompts)
+    micro_batches = tuple(_micro_batch(rows, cut, teachers, shares) for cut in cuts)
     return StepBatch(
         micro_batches=micro_batches,
         teachers=teachers,
@@ -126,7 +129,7 @@ def step_batch(groups: Sequence[TrajectoryGroup], objective: Objective, max_toke
     )
 
 
-def _rows(group: TrajectoryGroup, objective: Objective) -> Iterator[Row]:
+def _rows(group: TrajectoryGroup, objective: Objective, number: int) -> Iterator[Row]:
     if not group.trajectories:
         return
     teacher = group.teacher or ""
@@ -142,6 +145,7 @@ def _rows(group: TrajectoryGroup, objective: Objective) -> Iterator[Row]:
             signal_needs_reference=objective.signal_needs_reference(route),
         )
         yield Row(
+            group=number,
             prompt_ids=group.prompt_token_ids,
             trajectory=trajectory,
             teacher=teacher,
@@ -178,31 +182,22 @@ def _missing_candidates(row: Row) -> int:
     return without_value + int((~there.any(axis=1)).sum())
 
 
-def _packed(rows: list[Row], max_tokens: int) -> Iterator[list[int]]:
-    """Longest first, so that rows of like length share a micro-batch; Python's sort keeps equals in order."""
-    waiting = sorted(range(len(rows)), key=lambda index: -rows[index].num_tokens)
-    while waiting:
-        size = max(1, max_tokens // max(1, rows[waiting[0]].num_tokens))
-        yield waiting[:size]
-        waiting = waiting[size:]
-
-
 def _micro_batch(
-    rows: list[Row], indices: list[int], teachers: tuple[str, ...], shares: Mapping[Term, NDArray[np.float64]]
+    step_rows: Sequence[Row], cut: Cut, teachers: tuple[str, ...], shares: Mapping[Term, NDArray[np.float64]]
 ) -> MicroBatch:
+    rows = [step_rows[index] for index in cut.rows]
     lengths = [row.num_response_tokens for row in rows]
-    input_ids_NL = torch.full((len(rows), max(row.num_tokens for row in rows)), PAD_ID)
-    for index, row in enumerate(rows):
-        ids = np.concatenate([row.prompt_ids, row.trajectory.token_ids]).astype(np.int64)
-        input_ids_NL[index, : len(ids)] = torch.from_numpy(ids)
-    # The hidden state at the last prompt token predicts the first response token.
-    positions = [np.arange(len(row.prompt_ids) - 1, row.num_tokens - 1) for row in rows]
+    prompts, responses = [row.prompt_ids for row in rows], [row.trajectory.token_ids for row in rows]
+    if cut.shared:
+        inputs, hidden_M = branches([row.group for row in rows], prompts, responses)
+    else:
+        inputs, hidden_M = whole_rows(prompts, responses)
     samples = [row.trajectory for row in rows]
     candidate_ids_MK, candidate_teacher_MK = _candidates(samples)
     return MicroBatch(
-        input_ids_NL=input_ids_NL,
+        inputs=inputs,
+        hidden_M=hidden_M,
         row_M=torch.tensor(np.repeat(np.arange(len(rows)), lengths), dtype=torch.int64),
-        position_M=_flat(positions, np.int64),
         target_M=_flat([sample.token_ids for sample in samples], np.int64),
         teacher_M=_values([(s.teacher_logprobs, s) for s in samples]),
         behaviour_M=_values([(s.behaviour_logprobs, s) for s in samples]),
@@ -219,7 +214,7 @@ def _micro_batch(
         teacher_N=torch.tensor([teachers.index(row.teacher) for row in rows]),
         counted={term: _flat([row.counted[term] for row in rows], np.bool_) for term in shares},
         shares={
-            term: torch.tensor(np.repeat(by_row[indices], lengths), dtype=torch.float32)
+            term: torch.tensor(np.repeat(by_row[list(cut.rows)], lengths), dtype=torch.float32)
             for term, by_row in shares.items()
         },
     )

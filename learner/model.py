@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from learner.batch import MicroBatch
 from learner.errors import JobError
+from learner.forward import can_share_prompts, hidden_states
+from learner.head import head_logprobs
 from potstill.contracts.job import StudentSpec
 
-LOGIT_CHUNK_ELEMENTS = 2**26  # float32 logits held at a time: 256 MiB, a few times that while they are differentiated
 HEAD_TOLERANCE = 1e-3
 
 
@@ -29,6 +28,7 @@ class Student:
     name: str  # what the job spec calls it
     dtype: torch.dtype
     is_adapter: bool
+    shares_prompts: bool = False  # whether its body can read a prompt once for several responses
 
     @property
     def causal(self) -> Any:
@@ -39,6 +39,11 @@ class Student:
     def body(self) -> nn.Module:
         """The decoder without its head."""
         module: nn.Module = getattr(self.causal, self.causal.base_model_prefix)
+        return module
+
+    @property
+    def head(self) -> nn.Module:
+        module: nn.Module = self.causal.get_output_embeddings()
         return module
 
     @property
@@ -85,6 +90,7 @@ def load_student(
     if gradient_checkpointing:
         student.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     _check_head(student)
+    student.shares_prompts = not gradient_checkpointing and can_share_prompts(student.body)
     return student
 
 
@@ -122,9 +128,15 @@ def _without_dropout(config: Any) -> Any:
 def _check_head(student: Student) -> None:
     """Refuse a model whose logits are more than head times hidden state (soft caps, scales): S would not be its S."""
     ids_NL = torch.arange(4, device=student.device)[None]
-    full_V = student.causal(input_ids=ids_NL, use_cache=False).logits[0, -1].float()
-    ours_V = _logits(student, student.body(input_ids=ids_NL, use_cache=False).last_hidden_state[0, -1:])[0]
-    if not torch.allclose(full_V, ours_V, atol=HEAD_TOLERANCE, rtol=HEAD_TOLERANCE):
+    full_V = student.causal(input_ids=ids_NL, use_cache=False).logits[0, -1].float().log_softmax(-1)
+    hidden_D = student.body(input_ids=ids_NL, use_cache=False).last_hidden_state[0, -1]
+    try:
+        ours_V = head_logprobs(
+            student.head, hidden_D[None], torch.arange(len(full_V), device=student.device)[None], 1.0
+        )
+    except TypeError as error:
+        raise JobError("student_unsupported", f"{student.name!r}: {error}") from error
+    if not torch.allclose(full_V, ours_V[0][0], atol=HEAD_TOLERANCE, rtol=HEAD_TOLERANCE):
         message = f"{student.name!r} changes its logits after the head (a soft cap or a scale), which is not supported"
         raise JobError("student_unsupported", message)
 
@@ -134,21 +146,16 @@ def response_logprobs(
 ) -> ResponseLogprobs:
     """Log-probability and entropy of every response token of a micro-batch, and of its candidates, from one forward.
 
-    Only the hidden states that predict response tokens go through the head, in float32 and in chunks whose logits are
-    computed again for the gradient, so memory does not grow with tokens times vocabulary.
+    Only the hidden states that predict response tokens go through the head, in float32 and in chunks.
     """
     with torch.autocast(student.device.type, torch.bfloat16, enabled=student.dtype is torch.bfloat16):
-        hidden_NLD = student.body(input_ids=batch.input_ids_NL, use_cache=False).last_hidden_state
-    hidden_MD = hidden_NLD[batch.row_M, batch.position_M]
+        hidden_MD = hidden_states(student.body, batch.inputs).index_select(0, batch.hidden_M)
     # The sampled token and the candidates are read together.
     ids_MJ = torch.cat([batch.target_M[:, None], batch.candidate_ids_MK], dim=1)
-    parts = [
-        checkpoint(_chunk, student, hidden_CD, ids_CJ, temperature, entropy_gradient, use_reentrant=False)
-        for hidden_CD, ids_CJ in _chunks(student, hidden_MD, ids_MJ)
-    ]
-    logprobs, entropies = zip(*parts, strict=True)
-    logprob_MJ = torch.cat(logprobs)
-    return ResponseLogprobs(logprob_MJ[:, 0], torch.cat(entropies), logprob_MJ[:, 1:])
+    logprob_MJ, entropy_M = head_logprobs(
+        student.head, hidden_MD, ids_MJ, temperature, entropy_gradient=entropy_gradient
+    )
+    return ResponseLogprobs(logprob_MJ[:, 0], entropy_M, logprob_MJ[:, 1:])
 
 
 @torch.no_grad()
@@ -157,26 +164,3 @@ def base_logprobs(student: Student, batch: MicroBatch, temperature: float) -> Te
     assert student.is_adapter, "a job that trains full weights has no base"
     with student.model.disable_adapter():
         return response_logprobs(student, batch, temperature).logprob_M
-
-
-def _chunks(student: Student, hidden_MD: Tensor, ids_MJ: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """At least one chunk, perhaps without tokens: backward must run on every micro-batch."""
-    size = max(1, LOGIT_CHUNK_ELEMENTS // student.causal.get_output_embeddings().weight.shape[0])
-    return zip(torch.split(hidden_MD, size), torch.split(ids_MJ, size), strict=True)
-
-
-def _chunk(
-    student: Student, hidden_CD: Tensor, ids_CJ: Tensor, temperature: float, entropy_gradient: bool
-) -> tuple[Tensor, Tensor]:
-    logits_CV = _logits(student, hidden_CD) / temperature
-    normalizer_C = logits_CV.logsumexp(dim=-1)
-    logprob_CJ = logits_CV.gather(-1, ids_CJ) - normalizer_C[:, None]
-    with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
-        entropy_C = normalizer_C - (torch.softmax(logits_CV, dim=-1) * logits_CV).sum(dim=-1)
-    return logprob_CJ, entropy_C
-
-
-def _logits(student: Student, hidden_CD: Tensor) -> Tensor:
-    with torch.autocast(hidden_CD.device.type, enabled=False):
-        logits_CV: Tensor = student.causal.get_output_embeddings()(hidden_CD.float())
-    return logits_CV

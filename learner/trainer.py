@@ -137,7 +137,12 @@ class Trainer:
 
     def _train(self, step: int) -> None:
         groups = self._groups(step)
-        batch = step_batch(groups, self.objective, self.spec.training.micro_batch_tokens)
+        batch = step_batch(
+            groups,
+            self.objective,
+            self.spec.training.micro_batch_tokens,
+            share_prompts=self.student.shares_prompts,
+        )
         statistics = accumulate_gradients(
             self.student,
             batch,

@@ -12,7 +12,7 @@ def test_micro_batches_keep_to_the_budget_and_hold_every_token_once() -> None:
     groups = random_groups(1, count=9)
     batch = step_batch(groups, OPD, 40)
     assert len(batch.micro_batches) > 3
-    assert all(micro.input_ids_NL.numel() <= 40 for micro in batch.micro_batches)
+    assert all(micro.inputs.num_padded_tokens <= 40 for micro in batch.micro_batches)
     responses = sorted(token for g in groups for t in g.trajectories for token in t.token_ids.tolist())
     assert sorted(token for micro in batch.micro_batches for token in micro.target_M.tolist()) == responses
     assert batch.num_tokens == sum(len(g.prompt_token_ids) + len(t.token_ids) for g in groups for t in g.trajectories)
@@ -38,3 +38,25 @@ def test_rows_keep_their_own_teacher_wherever_they_land() -> None:
 
 def test_a_step_of_tombstones_only_has_no_micro_batches() -> None:
     assert step_batch([group([], tombstone="gone")], OPD, 10).micro_batches == ()
+
+
+def test_a_shared_prompt_is_in_a_micro_batch_once() -> None:
+    long = list(range(3, 40))
+    groups = [group([sample([5, 6, 7]), sample([8, 9]), sample([5])], prompt=long, slot=slot) for slot in range(4)]
+    batch = step_batch(groups, OPD, 100, share_prompts=True)
+    assert [micro.inputs.stem_ids_GL.tolist() for micro in batch.micro_batches] == [[long, long]] * 2
+    assert all(micro.inputs.num_padded_tokens <= 100 for micro in batch.micro_batches)
+    assert sum(len(micro.target_M) for micro in batch.micro_batches) == 4 * 6
+
+
+def test_a_prompt_is_not_shared_where_ragged_responses_would_cost_more_padding_than_it_saves() -> None:
+    ragged = [group([sample([5] * length) for length in (1, 60)], prompt=[1, 2], slot=slot) for slot in range(3)]
+    for micro in step_batch(ragged, OPD, 200, share_prompts=True).micro_batches:
+        assert micro.inputs.branch_ids_NT.numel() == 0
+
+
+def test_a_group_above_the_budget_is_cut() -> None:
+    samples = [sample([5] * 9) for _ in range(6)]
+    batch = step_batch([group(samples, prompt=list(range(3, 33)))], OPD, 50, share_prompts=True)
+    assert [micro.num_rows for micro in batch.micro_batches] == [2, 2, 2]
+    assert all(micro.inputs.num_padded_tokens <= 50 for micro in batch.micro_batches)

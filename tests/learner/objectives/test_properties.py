@@ -343,7 +343,7 @@ def test_gate_shares_are_split_by_right_and_wrong(student: Student) -> None:
 def test_token_ids_are_read_at_the_position_that_predicts_them() -> None:
     batch = step_batch([group([sample([7, 8])], prompt=[1, 2, 3])], resolve(OPD), 100)
     (micro,) = batch.micro_batches
-    assert micro.input_ids_NL.tolist() == [[1, 2, 3, 7, 8]]
-    assert micro.position_M.tolist() == [2, 3]
+    assert micro.inputs.stem_ids_GL.tolist() == [[1, 2, 3, 7, 8]]
+    assert micro.hidden_M.tolist() == [2, 3]
     assert micro.target_M.tolist() == [7, 8]
     assert TokenIds.of([7]).dtype == np.int32
