@@ -41,7 +41,9 @@ class StudentOptimizer:
     def __init__(self, parameters: Sequence[nn.Parameter], spec: TrainingSpec) -> None:
         self._parameters = list(parameters)
         self._spec = spec
-        self._adamw = torch.optim.AdamW(self._parameters, lr=spec.lr, betas=spec.betas, weight_decay=spec.weight_decay)
+        self._adamw = torch.optim.AdamW(
+            self._parameters, lr=spec.lr, betas=spec.betas, weight_decay=spec.weight_decay, fused=True
+        )
         self.nonfinite_in_a_row = 0
 
     def step(self, step: int) -> Update:

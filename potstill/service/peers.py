@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ssl
+from functools import cache
 from typing import Any, TypeVar
 
 import httpx
@@ -41,6 +43,12 @@ class PeerUnavailableError(PeerError):
         self.retry_after = retry_after
 
 
+@cache
+def _certificates() -> ssl.SSLContext:
+    """Read once: it takes longer than most answers, and the gateway makes its clients anew for every job."""
+    return httpx.create_ssl_context()
+
+
 class Peer:
     """One service at a base URL."""
 
@@ -49,7 +57,9 @@ class Peer:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
         timeout = httpx.Timeout(timeout_seconds, connect=CONNECT_SECONDS)
         self.url = url.rstrip("/")
-        self._client = httpx.AsyncClient(base_url=self.url, headers=headers, timeout=timeout, limits=limits)
+        self._client = httpx.AsyncClient(
+            base_url=self.url, headers=headers, timeout=timeout, limits=limits, verify=_certificates()
+        )
 
     async def close(self) -> None:
         await self._client.aclose()
