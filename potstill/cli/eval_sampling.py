@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.table import Table
+from rich.console import Group
+from rich.table import Column, Table
 
 from potstill.cli.terminal import CommandError
 from potstill.contracts.generation import Sampling
@@ -53,14 +54,18 @@ def _published(suites: Sequence[str], by: str) -> PublishedSampling:
     return sampling
 
 
-def list_suites() -> Table:
-    table = Table("suite", "what", "from", "published sampling")
+def list_suites() -> Group:
+    """Every suite with where its rows come from, then how published results sampled them."""
+    table = Table("suite", "what", Column("from", overflow="fold"), "published")
+    published: dict[PublishedSampling, None] = {}
     for suite in SUITES.values():
-        told = [
-            f"{one.by}: n={one.n}, T={one.temperature:g}, top_p={one.top_p:g}"
-            + (f", {one.max_tokens} tokens" if one.max_tokens else "")
-            for one in suite.published
-        ]
-        table.add_row(suite.name, suite.title, str(suite.hub), "\n".join(told))
-    table.add_row("reasoning-gym/TASK", "generated tasks, no hub needed", "pip install 'potstill[reasoning-gym]'", "")
-    return table
+        table.add_row(suite.name, suite.title, str(suite.hub), ", ".join(one.by for one in suite.published))
+        published |= dict.fromkeys(suite.published)
+    table.add_row("reasoning-gym/TASK", "generated tasks", "the extra reasoning-gym", "")
+    return Group(table, *map(_told, published))
+
+
+def _told(published: PublishedSampling) -> str:
+    limit = f", {published.max_tokens} tokens" if published.max_tokens else ""
+    sampling = f"n={published.n}, temperature {published.temperature:g}, top_p {published.top_p:g}{limit}"
+    return f"--published {published.by}: {sampling}"
