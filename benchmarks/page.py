@@ -68,14 +68,14 @@ def _table(figures: Sequence[Figure]) -> list[str]:
 
 def plot(figures: Sequence[Figure], path: Path) -> None:
     """The ratios with their intervals."""
-    compared = [figure for figure in figures if figure.ratio is not None][::-1]
+    compared = [(figure, figure.ratio) for figure in figures if figure.ratio is not None][::-1]
     canvas = Canvas(figsize=(8, 1 + 0.34 * len(compared)), layout="constrained")
     axes = canvas.subplots()
-    for place, figure in enumerate(compared):
-        low, high = figure.interval or (figure.ratio, figure.ratio)
+    for place, (figure, ratio) in enumerate(compared):
+        low, high = figure.interval or (ratio, ratio)
         axes.plot([low, high], [place, place], color="C0", linewidth=2)
-        axes.plot(figure.ratio, place, "o", color="C0", markersize=5)
-    names = [f"{figure.name}\nagainst {figure.peer_name}" for figure in compared]
+        axes.plot(ratio, place, "o", color="C0", markersize=5)
+    names = [f"{figure.name}\nagainst {figure.peer_name}" for figure, _ in compared]
     axes.set_yticks(range(len(compared)), names, fontsize=7)
     axes.axvline(1, color="grey", linewidth=0.8)
     axes.set(xscale="log", xlabel="ratio, above 1 is in our favour")

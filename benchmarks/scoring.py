@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import os
 import sys
 import tempfile
@@ -24,9 +23,8 @@ from typing import Any, Protocol
 import httpx
 import numpy as np
 import psutil
-from matplotlib.figure import Figure
 
-from benchmarks.machine import machine_facts
+from benchmarks.figures import Figure, alone, beside, publish
 from examples.smollm2.weights import prepare_weights
 from potstill.contracts.arrays import TokenIds
 from potstill.contracts.scoring import ScoreRequest, Sequence
@@ -36,7 +34,6 @@ from potstill.service.peers import Peer
 
 TOKEN = "scoring-benchmark-token"
 COMMAND = "python -m benchmarks.scoring"
-RESULTS = Path("docs/results")
 START_SECONDS = 300.0
 GROUP_SIZE = 8
 MAX_LENGTH = 2048
@@ -86,9 +83,10 @@ class Teacher:
     url: str
     loop: asyncio.AbstractEventLoop
     name: str = OURS
+    token: str = TOKEN
 
     def __post_init__(self) -> None:
-        self._peer = Peer(self.url, TOKEN)
+        self._peer = Peer(self.url, self.token)
 
     def score(self, group: list[Sequence]) -> Scores:
         answer = self.loop.run_until_complete(self._peer.score(ScoreRequest(tuple(group))))
@@ -292,95 +290,23 @@ def _turned(running: list[Contestant], number: int) -> list[Contestant]:
     return running[shift:] + running[:shift]
 
 
-def ratio_interval(ours: list[float], theirs: list[float]) -> tuple[float, float, float]:
-    """Median of the rounds' ratios theirs / ours, and its 95% bootstrap interval over rounds."""
-    ratios = np.array(theirs) / np.array(ours)
-    drawn = np.random.default_rng(0).integers(0, len(ratios), (10_000, len(ratios)))
-    low, high = np.percentile(np.median(ratios[drawn], axis=1), [2.5, 97.5])
-    return float(np.median(ratios)), float(low), float(high)
-
-
-def rows_of(measured: Measured) -> list[dict[str, Any]]:
-    rows = []
+def figures(measured: Measured) -> Iterator[Figure]:
+    note = (
+        "SmolLM2-135M-Instruct in bfloat16, new random ids every round, no kept answers. Memory is that of all "
+        "processes of a side; the peer's logits are rounded to bfloat16, ours are not."
+    )
     for shape in SHAPES:
-        tokens = GROUP_SIZE * shape.response
-        ours = measured.seconds[OURS, shape]
         for name in (SERVER, IN_PROCESS, PLAIN):
-            theirs = measured.seconds[name, shape]
-            ratio, low, high = ratio_interval(ours, theirs)
-            rows.append(
-                _row(
-                    f"scoring, {shape}", tokens / np.median(ours), name, tokens / np.median(theirs), "response tokens/s"
-                )
-                | {"ratio": ratio, "interval": [low, high]}
+            ours, theirs = (
+                [GROUP_SIZE * shape.response / seconds for seconds in measured.seconds[side, shape]]
+                for side in (OURS, name)
             )
+            aim = f"{shape.aim:g}" if name == SERVER else None
+            yield beside(f"scoring, {shape}", ours, theirs, name, "response tokens/s", COMMAND, aim=aim, note=note)
     for name in (SERVER, IN_PROCESS):
-        ours_mib, theirs_mib = (measured.peak_mib[each] - measured.rest_mib[each] for each in (OURS, name))
-        rows.append(
-            _row("peak memory above rest", ours_mib, name, theirs_mib, "MiB") | {"ratio": theirs_mib / ours_mib}
-        )
-    return rows
-
-
-def _row(name: str, ours: float, peer_name: str, peer: float, unit: str) -> dict[str, Any]:
-    facts = {"command": COMMAND, "machine": machine_facts()}
-    row = {"name": name, "ours": float(ours), "peer": float(peer), "peer_name": peer_name}
-    return row | {"ratio": None, "interval": None, "unit": unit} | facts
-
-
-def page(rows: list[dict[str, Any]], measured: Measured) -> str:
-    speed = [row for row in rows if row["unit"] == "response tokens/s"]
-    rounds = len(measured.seconds[OURS, SHAPES[0]])
-    aims = {f"scoring, {shape}": shape.aim for shape in SHAPES}
-    lines = [
-        "# Scoring",
-        "",
-        f"Groups of {GROUP_SIZE} responses to one prompt, SmolLM2-135M-Instruct in bfloat16, {rounds} interleaved",
-        "rounds, new random ids every round, no kept answers. Ratios are medians over rounds with a 95% bootstrap",
-        "interval. What makes the difference is explained in [scoring.md](../scoring.md).",
-        "",
-        "![response tokens a second by shape](scoring.png)",
-        "",
-        "| shape | against | ours, tokens/s | theirs | ratio | interval | aim |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for row in speed:
-        low, high = row["interval"]
-        aim = f"{aims[row['name']]:g}" if row["peer_name"] == SERVER else ""
-        shape = row["name"].removeprefix("scoring, ")
-        lines.append(
-            f"| {shape} | {row['peer_name']} | {row['ours']:.0f} | {row['peer']:.0f} | {row['ratio']:.2f} "
-            f"| {low:.2f} to {high:.2f} | {aim} |"
-        )
-    lines += ["", "| | resident at rest, MiB | peak | mean difference to ours, nats |", "|---|---|---|---|"]
-    for name, rest in measured.rest_mib.items():
-        difference = "" if name == OURS else f"{measured.difference[name]:.4f}"
-        lines.append(f"| {name} | {rest:.0f} | {measured.peak_mib[name]:.0f} | {difference} |")
-    lines += [
-        "",
-        "Memory is that of all processes of a contestant; pages that they share count for each. transformers runs in",
-        "the benchmark's own process. The others' logits are rounded to bfloat16, ours are not: hence the difference.",
-        "",
-        f"Command: `{COMMAND}`",
-        "",
-        f"Machine: {', '.join(f'{key} {value}' for key, value in machine_facts().items())}.",
-        "",
-    ]
-    return "\n".join(lines)
-
-
-def plot(measured: Measured, path: Path) -> None:
-    figure = Figure(figsize=(8, 3.4), layout="constrained")
-    axes = figure.subplots()
-    names = (OURS, SERVER, IN_PROCESS, PLAIN)
-    for place, name in enumerate(names):
-        speeds = [GROUP_SIZE * shape.response / np.median(measured.seconds[name, shape]) for shape in SHAPES]
-        bars = axes.bar(np.arange(len(SHAPES)) + 0.2 * (place - 1.5), speeds, 0.19, label=name)
-        axes.bar_label(bars, fmt="%.0f", fontsize=8)
-    axes.set_xticks(range(len(SHAPES)), [str(shape) for shape in SHAPES])
-    axes.set(ylabel="response tokens a second", title=f"scoring groups of {GROUP_SIZE} that share their prompt")
-    axes.legend(fontsize=8)
-    figure.savefig(path, dpi=110)
+        grown = ([measured.peak_mib[side] - measured.rest_mib[side]] for side in (OURS, name))
+        yield beside("peak memory above rest", *grown, name, "MiB", COMMAND)
+        yield alone(f"mean difference to {name}", [measured.difference[name]], "nats", COMMAND)
 
 
 def main() -> None:
@@ -392,12 +318,7 @@ def main() -> None:
     with contestants(prepare_weights().resolve()) as running:
         end = time.monotonic() + given.seconds
         measured = measure(running, given.rounds, lambda: end - time.monotonic())
-    rows = rows_of(measured)
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / "scoring.json").write_text(json.dumps(rows, indent=2) + "\n")
-    (RESULTS / "scoring.md").write_text(page(rows, measured))
-    plot(measured, RESULTS / "scoring.png")
-    print((RESULTS / "scoring.md").read_text())
+    publish(list(figures(measured)))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 LOGIT_CHUNK_ELEMENTS = 2**23  # logits held at a time: 32 MiB in float32
+GPU_LOGIT_CHUNK_ELEMENTS = 2**27  # 512 MiB: enough rows for a large vocabulary to keep a GPU busy
 
 
 def head_logprobs(
@@ -95,7 +96,8 @@ class _ChunkedHead(torch.autograd.Function):
 
 
 def _chunks(hidden_MD: Tensor, weight_VD: Tensor) -> Iterator[slice]:
-    size = max(1, LOGIT_CHUNK_ELEMENTS // len(weight_VD))
+    elements = GPU_LOGIT_CHUNK_ELEMENTS if weight_VD.is_cuda else LOGIT_CHUNK_ELEMENTS
+    size = max(1, elements // len(weight_VD))
     return (slice(start, start + size) for start in range(0, len(hidden_MD), size))
 
 
