@@ -6,6 +6,7 @@ A ratio above 1 is in our favour, whatever the unit: speeds are ours / theirs, s
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -37,11 +38,16 @@ class Figure(msgspec.Struct, frozen=True):
     note: str | None = None
 
 
+def circumstances() -> dict[str, str]:
+    """Facts of the machine, and its load average: how much else it had to do."""
+    return machine_facts() | {"load": f"{os.getloadavg()[0]:.0f}"}
+
+
 def alone(name: str, values: Sequence[float], unit: str, command: str, **facts: Any) -> Figure:
     """A figure with nothing beside it: the median of its rounds."""
     interval = median_interval(np.array(values)) if len(values) > 1 else None
     return Figure(
-        name, float(np.median(values)), unit, command, machine_facts(), interval=interval, rounds=len(values), **facts
+        name, float(np.median(values)), unit, command, circumstances(), interval=interval, rounds=len(values), **facts
     )
 
 
@@ -56,7 +62,7 @@ def beside(
         float(np.median(ours_R)),
         unit,
         command,
-        machine_facts(),
+        circumstances(),
         peer=float(np.median(peer_R)),
         peer_name=peer_name,
         ratio=float(np.median(ratio_R)),

@@ -40,7 +40,8 @@ def page(figures: Sequence[Figure]) -> str:
         "Both sides of a ratio are measured in turn in one run on one machine; a ratio is the median of the rounds'",
         "own ratios, with a 95% bootstrap interval over rounds. Above 1 is in our favour. Bad figures are here too.",
         "`make bench` measures all of it again, `make bench-quick` looks for losses; the numbers are in",
-        "[benchmarks.json](benchmarks.json).",
+        "[benchmarks.json](benchmarks.json). `load` is the load average: above the number of cores, others had work",
+        "on the machine too, which hurts latencies most and ratios least.",
         "",
         "![ratios to peers](benchmarks.png)",
         "",
@@ -79,6 +80,9 @@ def plot(figures: Sequence[Figure], path: Path) -> None:
     axes.set_yticks(range(len(compared)), names, fontsize=7)
     axes.axvline(1, color="grey", linewidth=0.8)
     axes.set(xscale="log", xlabel="ratio, above 1 is in our favour")
+    ticks = [tick for tick in (0.1, 0.25, 0.5, 1, 2, 4, 8, 16, 32) if axes.get_xlim()[0] <= tick <= axes.get_xlim()[1]]
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
     axes.grid(alpha=0.3, axis="x")
     canvas.savefig(path, dpi=110)
 
