@@ -144,6 +144,10 @@ class InProcess:
     def processes(self) -> list[psutil.Process]:
         return self._processes
 
+    def close(self) -> None:
+        """Left alone, its engine would keep this process from ending."""
+        self._llm.llm_engine.engine_core.shutdown(timeout=10.0)
+
 
 class Transformers:
     """The model's own forward of each whole sequence, and a log-softmax of all its logits."""
@@ -220,12 +224,13 @@ def contestants(model: Path) -> Iterator[list[Contestant]]:
             _wait(f"{urls['teacher']}/readyz")
             _wait(f"{urls['server']}/health")
             running = {name: _process_on(port) for name, port in ports.items()}
-            yield [
-                Teacher(running["teacher"], urls["teacher"], loop),
-                OpenAiServer(running["server"], urls["server"], str(model)),
-                InProcess(model),
-                Transformers(model),
-            ]
+            with contextlib.closing(InProcess(model)) as in_process:
+                yield [
+                    Teacher(running["teacher"], urls["teacher"], loop),
+                    OpenAiServer(running["server"], urls["server"], str(model)),
+                    in_process,
+                    Transformers(model),
+                ]
         finally:
             supervisor.stop()
             loop.close()
