@@ -41,7 +41,8 @@ def page(figures: Sequence[Figure]) -> str:
         "own ratios, with a 95% bootstrap interval over rounds. Above 1 is in our favour. Bad figures are here too.",
         "`make bench` measures all of it again, `make bench-quick` looks for losses; the numbers are in",
         "[benchmarks.json](benchmarks.json). `load` is the load average: above the number of cores, others had work",
-        "on the machine too, which hurts latencies most and ratios least.",
+        "on the machine too, which hurts latencies most and ratios least. How far rollout and learning overlap is in",
+        "[results/overlap.md](results/overlap.md).",
         "",
         "![ratios to peers](benchmarks.png)",
         "",
@@ -49,9 +50,10 @@ def page(figures: Sequence[Figure]) -> str:
     for name, group in groupby(figures, topic):
         section = list(group)
         lines += [f"## {name.capitalize()}", "", SAYS.get(name, ""), "", *_table(section), ""]
-        lines += [f"- {note}" for note in dict.fromkeys(figure.note for figure in section if figure.note)]
+        if notes := list(dict.fromkeys(figure.note for figure in section if figure.note)):
+            lines += [*(f"- {note}" for note in notes), ""]
         facts = ", ".join(f"{key} {value}" for key, value in section[0].machine.items())
-        lines += ["", f"Command: `{section[0].command}`. Machine: {facts}.", ""]
+        lines += [f"Command: `{section[0].command}`. Machine: {facts}.", ""]
     return "\n".join(lines)
 
 
