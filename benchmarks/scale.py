@@ -63,7 +63,7 @@ async def groups_per_second(url: str, seconds: float) -> float:
     broker = Broker.connect(url, patient=True)
     queue, stream = TicketQueue(broker, LANE), TrajectoryStream(broker, JOB)
     step, received, begun = 0, 0, None
-    counted = 0
+    counted, last = 0, 0.0
     try:
         while begun is None or time.monotonic() - begun < seconds:
             while step * AHEAD - received < AHEAD:
@@ -74,9 +74,9 @@ async def groups_per_second(url: str, seconds: float) -> float:
             received += len(batch)
             if begun is None and received >= 2 * CONCURRENCY:
                 begun = time.monotonic()
-            elif begun is not None:
-                counted += len(batch)
-        return counted / seconds
+            elif begun is not None and batch:
+                counted, last = counted + len(batch), time.monotonic()
+        return counted / (last - begun)
     finally:
         await stream.discard()
         await broker.close()
@@ -189,7 +189,7 @@ async def gateway(services: Running, model: Path, count: int, seconds: float) ->
 def scaling_figures(told: list[dict[int, float]]) -> list[Figure]:
     one = [rates[1] for rates in told]
     note = (
-        f"Services that take {LATENCY_SECONDS:g} s to generate and a quarter of it to score and to verify; "
+        f"Services that take {LATENCY_SECONDS:g} s in the mean to generate and a quarter of it to score and to verify; "
         f"{CONCURRENCY} tickets in progress in a worker."
     )
     return [

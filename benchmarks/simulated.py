@@ -1,13 +1,15 @@
 """Student, teacher and verifier in one process that does nothing but wait: `python -m benchmarks.simulated`
 
 They are at `/student`, `/teacher` and `/verifier`.
-`SIMULATED_SECONDS` is how long the student takes to answer; the teacher and the verifier take a quarter of it.
+`SIMULATED_SECONDS` is how long the student takes to answer in the mean, from half of it to one and a half; the teacher
+and the verifier take a quarter of it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import random
 from typing import Any
 
 import numpy as np
@@ -40,7 +42,7 @@ def _answer(message: Any) -> Response:
 
 async def generate(request: Request) -> Response:
     asked = wire.decode(await request.body(), GenerateRequest)
-    await asyncio.sleep(SECONDS)
+    await asyncio.sleep(SECONDS * random.uniform(0.5, 1.5))
     version = asked.policy.version if asked.policy else 0
     length = asked.sampling.max_tokens
     ids, logprobs = TokenIds.of(np.full(length, 100)), LogProbs.of(np.full(length, -1.0))

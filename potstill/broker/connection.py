@@ -14,6 +14,7 @@ from redis.backoff import ExponentialWithJitterBackoff
 BLOCK_MILLISECONDS = 2000
 SOCKET_SECONDS = 10.0  # longer than any BLOCK, or a quiet stream would look like a dead server
 FOREVER = -1
+MAX_CONNECTIONS = 4096  # one for every event stream that somebody follows; the servers allow 10,000 clients
 
 RETRYABLE: tuple[Any, ...] = (
     errors.ConnectionError,
@@ -74,6 +75,7 @@ class Broker:
             socket_timeout=SOCKET_SECONDS,
             socket_connect_timeout=5.0,
             health_check_interval=15,
+            max_connections=MAX_CONNECTIONS,
             decode_responses=False,
         )
         return cls(client)

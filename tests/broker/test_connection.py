@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from potstill.broker import Broker
+from tests.broker.conftest import QueueServer
 
 
 async def cancelled_from_within(broker: Broker) -> None:
@@ -36,3 +37,14 @@ async def test_a_cancellation_in_a_command_is_not_lost(broker: Broker, rounds: i
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_two_hundred_followers_of_a_stream_leave_room_for_others(server: QueueServer) -> None:
+    """Each of them waits on a connection of its own, as people at the gateway do."""
+    impatient = Broker.connect(server.url, patient=False)
+    following = [asyncio.create_task(impatient.redis.xread({"quiet": "$"}, block=2000)) for _ in range(200)]
+    await asyncio.sleep(0.5)
+    await impatient.ping()
+    assert not any(task.done() for task in following)
+    await asyncio.gather(*following)
+    await impatient.close()
