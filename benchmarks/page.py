@@ -42,7 +42,7 @@ def page(figures: Sequence[Figure]) -> str:
         "`make bench` measures all of it again, `make bench-quick` looks for losses; the numbers are in",
         "[benchmarks.json](benchmarks.json). `load` is the load average: above the number of cores, others had work",
         "on the machine too, which hurts latencies most and ratios least. How far rollout and learning overlap is in",
-        "[results/overlap.md](results/overlap.md).",
+        "[results/overlap.md](results/overlap.md). `benchmarks/gpu.sh` is for one GPU and has run on a CPU only.",
         "",
         "![ratios to peers](benchmarks.png)",
         "",
