@@ -8,14 +8,17 @@ from collections.abc import Mapping
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from learner.report import PHASES, QUANTITIES
+from learner.report import BY_TEACHER, PHASES, QUANTITIES
 from potstill.contracts.ticket import Phase
 from potstill.service.metrics import start_at_zero
 
 STEP_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5120)
 
 _quantities = {name: Gauge(f"potstill_learner_step_{name}", description) for name, description in QUANTITIES.items()}
-teacher_reverse_kl = Gauge("potstill_learner_teacher_reverse_kl", "Reverse KL by teacher, nats per token.", ["teacher"])
+_by_teacher = {
+    name: Gauge(f"potstill_learner_teacher_{name}", f"By teacher: {QUANTITIES[name]}", ["teacher"])
+    for name in BY_TEACHER
+}
 job_info = Gauge("potstill_learner_job_info", "Always 1; the job of this lane, or its last one.", ["job_id", "name"])
 working = Gauge("potstill_learner_working", "1 while this lane has a job.")
 step = Gauge("potstill_learner_step", "Optimizer steps taken by the job this lane works on.")
@@ -53,13 +56,18 @@ def begin(job_id: str, name: str, steps: int, max_staleness: int) -> None:
     planned_steps.set(steps)
     staleness_bound.set(max_staleness)
     last_step.set_to_current_time()
-    teacher_reverse_kl.clear()
     _forget()
 
 
 def _forget() -> None:
     for gauge in _quantities.values():
         gauge.set(math.nan)  # not known; a zero would be a claim
+    _forget_teachers()
+
+
+def _forget_teachers() -> None:
+    for gauge in _by_teacher.values():
+        gauge.clear()
 
 
 def show(heldout: Mapping[str, float | None]) -> None:
@@ -70,10 +78,11 @@ def show(heldout: Mapping[str, float | None]) -> None:
 
 def publish(numbers: dict[str, float], seconds: float) -> None:
     """Show one step's numbers; `seconds` have passed since the step before."""
+    _forget_teachers()  # a step may have no row of a teacher
     for name, value in numbers.items():
         quantity, _, teacher = name.partition("/")
         if teacher:
-            teacher_reverse_kl.labels(teacher).set(value)
+            _by_teacher[quantity].labels(teacher).set(value)
         else:
             _quantities[quantity].set(value)
     step_duration.observe(seconds)

@@ -25,7 +25,7 @@ from potstill.contracts.verification import Verdict
 
 PHASES = ("waiting", "forward", "backward", "optimizer", "publish", "checkpoint")
 
-# Every number a report may hold. `reverse_kl/<teacher>` comes on top, one for each teacher of the job.
+# Every number a report may hold. Those of `BY_TEACHER` come as `<name>/<teacher>` as well.
 QUANTITIES = {
     "loss": "Loss of the step.",
     "reverse_kl": "Mean of S - T over counted tokens, nats: the estimate of KL(student || teacher) per token.",
@@ -82,6 +82,10 @@ QUANTITIES = {
     "heldout_unverified_samples": "Its samples that could not be verified: no part of the accuracy.",
     **{f"seconds_{phase}": f"Seconds spent on {phase}, since the report before." for phase in PHASES},
 }
+
+OF_TOKENS_BY_TEACHER = ("reverse_kl", "gate_zeroed_share", "gate_zeroed_share_right", "gate_zeroed_share_wrong")
+OF_GROUPS = ("correct_share", "groups_all_right", "groups_all_wrong", "groups_mixed")
+BY_TEACHER = (*OF_TOKENS_BY_TEACHER, *OF_GROUPS)
 
 
 class Stopwatch:
@@ -167,7 +171,9 @@ class TokenStatistics:
             columns["divergence"] = (losses.divergence_M.detach(), counted_M)
         for index, name in enumerate(self.teachers):
             mine_M = (micro.teacher_N == index)[micro.row_M]
-            columns[f"reverse_kl/{name}"] = (tokens.student_M - micro.teacher_M, compared_M & mine_M)
+            for quantity in OF_TOKENS_BY_TEACHER:
+                values_M, counted_M = columns[quantity]
+                columns[f"{quantity}/{name}"] = (values_M, counted_M & mine_M)
         return columns
 
     def numbers(self) -> dict[str, float | None]:
@@ -186,14 +192,10 @@ class TokenStatistics:
 def sample_numbers(step: int, groups: Sequence[TrajectoryGroup], objective: Objective) -> dict[str, float | None]:
     """What the groups say before any model looks at them."""
     samples = [trajectory for group in groups for trajectory in group.trajectories]
-    judged = [[objective.is_correct(t.score) for t in g.trajectories if t.score is not None] for g in groups]
-    correct = [verdict for group in judged for verdict in group]
     staleness = [step - 1 - trajectory.policy_version for trajectory in samples]
     return {
-        "correct_share": _mean(correct),
-        "groups_all_right": sum(all(group) for group in judged if group),
-        "groups_all_wrong": sum(not any(group) for group in judged if group),
-        "groups_mixed": sum(any(group) and not all(group) for group in judged),
+        **_group_numbers(groups, objective),
+        **_group_numbers_by_teacher(groups, objective),
         "response_tokens": _mean([len(trajectory.token_ids) for trajectory in samples]),
         "truncated_share": _mean([t.finish_reason is FinishReason.LENGTH for t in samples]),
         "finish_stop_share": _mean([t.finish_reason is FinishReason.STOP for t in samples]),
@@ -206,6 +208,25 @@ def sample_numbers(step: int, groups: Sequence[TrajectoryGroup], objective: Obje
         "tombstones": sum(group.tombstone is not None for group in groups),
         "trajectories": len(samples),
     }
+
+
+def _group_numbers(groups: Sequence[TrajectoryGroup], objective: Objective) -> dict[str, float | None]:
+    judged = [[objective.is_correct(t.score) for t in g.trajectories if t.score is not None] for g in groups]
+    return {
+        "correct_share": _mean([verdict for group in judged for verdict in group]),
+        "groups_all_right": sum(all(group) for group in judged if group),
+        "groups_all_wrong": sum(not any(group) for group in judged if group),
+        "groups_mixed": sum(any(group) and not all(group) for group in judged),
+    }
+
+
+def _group_numbers_by_teacher(groups: Sequence[TrajectoryGroup], objective: Objective) -> dict[str, float | None]:
+    """`<name>/<teacher>` of every teacher that has a group in the step."""
+    found: dict[str, float | None] = {}
+    for teacher in sorted({group.teacher for group in groups if group.teacher is not None}):
+        own = _group_numbers([group for group in groups if group.teacher == teacher], objective)
+        found |= {f"{name}/{teacher}": value for name, value in own.items()}
+    return found
 
 
 def batch_numbers(batch: StepBatch) -> dict[str, float | None]:

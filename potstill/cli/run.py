@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from potstill.cli.by_teacher import LastSteps
 from potstill.cli.check_here import check_here
 from potstill.cli.follow import follow
 from potstill.cli.jobfile import JobFile, load_job
@@ -113,8 +114,13 @@ def _cancel(stack: Stack, client: Client, job_id: str) -> None:
 
 
 def _report(client: Client, job: Job, seconds: float, folder: Path, file: JobFile) -> None:
-    plot = plot_curves(folder, job, Curves.of(client.metrics(job.id), client.past_events(job.id)))
-    summary = write_summary(folder, summary_document(job, seconds, engine=file.local.engine))
+    reported = client.metrics(job.id)
+    last = LastSteps.of(reported)
+    plot = plot_curves(folder, job, Curves.of(reported, client.past_events(job.id)))
+    document = summary_document(job, seconds, engine=file.local.engine, last_steps=last and last.document())
+    summary = write_summary(folder, document)
     print_result(output, job, seconds)
+    if last is not None and len(last.teachers) > 1:
+        output.print(last.table())
     for path in filter(None, (summary, plot)):
         output.print(f"{path.stem}: {path}", highlight=False, markup=False, soft_wrap=True)

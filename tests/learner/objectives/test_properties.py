@@ -18,7 +18,7 @@ from learner.objectives import AGGREGATIONS, GATES, RATIOS, Route, resolve
 from learner.objectives.group import group_advantages, magnitude
 from learner.objectives.importance import mismatch_kl
 from learner.objectives.loss import clipped_policy_gradient
-from learner.report import Stopwatch
+from learner.report import OF_GROUPS, Stopwatch, sample_numbers
 from learner.update import accumulate_gradients
 from potstill.contracts.arrays import LogProbs, TokenIds
 from potstill.contracts.objective import ObjectiveSpec
@@ -326,6 +326,32 @@ def test_two_teachers_are_reported_apart(student: Student) -> None:
     assert code is not None
     assert code - maths == pytest.approx(9.0, abs=1e-4)
     assert numbers["reverse_kl"] == pytest.approx((maths + code) / 2, abs=1e-4)
+
+
+def test_gate_and_group_numbers_are_told_by_teacher(student: Student) -> None:
+    liked, disliked = [0.0, 0.0], [-99.0, -99.0]
+    right, wrong = sample([5, 6], teacher=disliked, score=1.0), sample([5, 6], teacher=disliked, score=0.0)
+    groups = [
+        group([right, wrong], teacher="maths"),
+        group([right, right], teacher="maths", slot=1),
+        group([sample([5, 6], teacher=liked, score=0.0)], teacher="code", slot=2),
+        group([], teacher="logic", slot=3, tombstone="too long"),
+    ]
+    objective = resolve(OPDVR)
+    batch = step_batch(groups, objective, 6)  # several micro-batches
+    assert len(batch.micro_batches) > 1
+    numbers = accumulate_gradients(student, batch, objective, 1.0, stopwatch=Stopwatch(), check=lambda: None).numbers()
+    numbers |= sample_numbers(1, groups, objective)
+    told = {
+        teacher: [numbers[f"{name}/{teacher}"] for name in OF_GROUPS] + [numbers.get(f"gate_zeroed_share/{teacher}")]
+        for teacher in ("maths", "code", "logic")
+    }
+    # share correct, groups all right, all wrong, mixed, share of tokens that the gate zeroed
+    assert told == {"maths": [0.75, 1, 0, 1, 0.75], "code": [0.0, 0, 1, 0, 1.0], "logic": [None, 0, 0, 0, None]}
+    for name in ("groups_all_right", "groups_all_wrong", "groups_mixed"):
+        assert numbers[name] == sum(numbers[f"{name}/{teacher}"] or 0 for teacher in told)
+    assert numbers["gate_zeroed_share_wrong/maths"] == 0.0
+    assert numbers["gate_zeroed_share_right/maths"] == 1.0
 
 
 def test_gate_shares_are_split_by_right_and_wrong(student: Student) -> None:
