@@ -18,6 +18,7 @@ from transformers import AutoModelForCausalLM
 
 from learner.checkpoint import find_damage, read_manifest
 from potstill.broker import keys
+from potstill.contracts.job import JobSpec
 from potstill.contracts.state import JobState
 from potstill.contracts.ticket import Phase
 from tests.broker.conftest import SERVERS, QueueServer
@@ -356,6 +357,39 @@ def test_probes_and_metrics_answer_beside_the_loop(
         exported = probe(process, "/metrics").text
         assert "potstill_learner_step 2.0" in exported
         assert 'potstill_learner_teacher_reverse_kl{teacher="maths"}' in exported
+
+
+def test_two_teachers_at_another_temperature_are_told_apart_and_weights_are_one(
+    workplace: Workplace, tmp_path: Path, student_folder: Path, teacher_folder: Path
+) -> None:
+    document = tiny_job(tmp_path, student_folder, teacher_folder, steps=2, max_staleness=0).model_dump(by_alias=True)
+    train = Path(document["data"]["train"])
+    routed = [row | {"teacher": ("maths", "code")[i % 2]} for i, row in enumerate(lines(train))]
+    train.write_text("".join(json.dumps(row) + "\n" for row in routed))
+    teacher = document["teachers"]["maths"] | {"temperature": 0.7}
+    document |= {"teachers": {"maths": teacher, "code": teacher}, "objective": {"preset": "opdvr"}}
+    document["sampling"]["temperature"] = 0.7
+    workplace.submit(JOB, JobSpec.model_validate(document))
+    with learner(workplace.url, tmp_path / "artifacts") as process:
+        record = workplace.wait_for_end(JOB)
+        assert record.state is JobState.SUCCEEDED, record.error
+        exported = probe(process, "/metrics").text
+    steps = lines(tmp_path / "artifacts/jobs" / JOB / "metrics.jsonl")
+    trained = [ticket for ticket in workplace.rollout.fulfilled if ticket.id.phase is Phase.TRAIN]
+    for step in steps:
+        # Nothing lags, and both sides divide their logits by the temperature.
+        assert step["importance_mean"] == pytest.approx(1.0, abs=1e-4)
+        assert step["importance_max"] == pytest.approx(1.0, abs=1e-3)
+        routes = {ticket.teacher for ticket in trained if ticket.id.step == step["step"]}
+        told = {key.partition("/")[2] for key in step if "/" in key}
+        assert told == routes
+        for name in ("groups_all_right", "groups_all_wrong", "groups_mixed"):
+            assert step[name] == sum(step[f"{name}/{teacher}"] for teacher in routes)
+    assert {"maths", "code"} == {ticket.teacher for ticket in trained}
+    for name in ("reverse_kl", "gate_zeroed_share", "correct_share", "groups_mixed"):
+        for teacher in told:
+            shown = f'potstill_learner_teacher_{name}{{teacher="{teacher}"}}'
+            assert shown in exported
 
 
 def wait_for_metric(process: Any, line: str) -> str:
