@@ -13,6 +13,14 @@ from potstill.contracts.job import StepMetrics
 
 LAST_STEPS = 10
 OVERALL = "overall"
+COLUMNS = {  # of the table, which has to fit a narrow terminal
+    "reverse_kl": "reverse KL",
+    "gate_zeroed_share": "gate zeroed",
+    "correct_share": "correct",
+    "groups_all_right": "all right",
+    "groups_mixed": "mixed",
+    "groups_all_wrong": "all wrong",
+}
 
 
 @dataclass(frozen=True)
@@ -55,13 +63,12 @@ class LastSteps:
         """A line a teacher, and one for all."""
         table = Table(title=f"the last {self.steps} steps, by teacher", title_justify="left")
         table.add_column("")
-        headings = ("reverse KL", "gate zeroed", "of right", "of wrong", "correct", "all right", "mixed", "all wrong")
-        for heading in headings:
+        for heading in COLUMNS.values():
             table.add_column(heading, justify="right")
         for name, rows in self.teachers.items():
-            table.add_row(name, *map(_cell, asdict(rows).values()))
+            table.add_row(name, *_cells(rows))
         table.add_section()
-        table.add_row(OVERALL, *map(_cell, asdict(self.overall).values()), style="bold")
+        table.add_row(OVERALL, *_cells(self.overall), style="bold")
         return table
 
 
@@ -83,6 +90,10 @@ def _rows(steps: Sequence[Mapping[str, Any]], suffix: str) -> RowsOfTeacher:
         groups_mixed=total("groups_mixed"),
         groups_all_wrong=total("groups_all_wrong"),
     )
+
+
+def _cells(rows: RowsOfTeacher) -> list[str]:
+    return [_cell(getattr(rows, name)) for name in COLUMNS]
 
 
 def _cell(value: float | int | None) -> str:

@@ -56,5 +56,5 @@ def test_the_table_has_a_line_for_each_and_one_for_all(name: str) -> None:
     last = LastSteps.of(STEPS)
     assert last is not None
     sink = io.StringIO()
-    Console(file=sink, width=140).print(last.table())
+    Console(file=sink, width=80).print(last.table())
     assert name in sink.getvalue()
