@@ -82,6 +82,9 @@ def test_a_run_ends_with_a_table_a_summary_and_a_plot(folder: Path) -> None:
     assert "gain (paired)" in printed
     summary = json.loads((folder / "out" / "summary.json").read_text())
     assert (summary["steps"], summary["seed"], summary["heldout"]["n"]) == (2, 3, 4)
+    last = summary["last_steps"]
+    assert (last["steps"], list(last["teachers"])) == (2, ["maths"])
+    assert last["teachers"]["maths"] == last["overall"], "there is one teacher"
     assert 0 < summary["seconds"] < time.monotonic() - begun
     assert (Path(summary["checkpoint"]) / "model.safetensors").exists()
     assert summary["checkpoint"] in printed

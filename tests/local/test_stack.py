@@ -108,6 +108,14 @@ def test_a_job_goes_through_and_leaves_a_checkpoint(stack: Stack, client: Client
     assert client.checkpoints(ended.id)[-1].final
     assert client.trajectories(ended.id).data
     assert len(set(applied_tickets(stack, ended.id))) == 3 * 4
+    exported = httpx.get(f"{stack.urls['learner']}/metrics").text
+    for values in (entry.values for entry in client.metrics(ended.id)):
+        for name in ("groups_all_right", "groups_all_wrong", "groups_mixed"):
+            assert values[name] == values[f"{name}/maths"] + values[f"{name}/words"]
+        for name in ("reverse_kl", "gate_zeroed_share", "correct_share"):
+            assert {f"{name}/maths", f"{name}/words"} <= values.keys()
+            assert min(values[f"{name}/{t}"] for t in ("maths", "words")) - 1e-9 <= values[name]
+            assert f'potstill_learner_teacher_{name}{{teacher="words"}}' in exported
 
 
 def test_names_with_the_same_model_share_one_process(stack: Stack) -> None:
