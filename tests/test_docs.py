@@ -19,6 +19,15 @@ def test_the_table_of_metrics_is_that_of_the_code() -> None:
     assert (ROOT / "docs" / "metrics.md").read_text() == table, "run python docs/metrics_table.py"
 
 
+def test_the_table_of_settings_is_that_of_the_code_and_each_says_what_it_is_for() -> None:
+    code = "import sys; sys.path.insert(0, 'docs'); import settings_table; sys.stdout.write(settings_table.table())"
+    table = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    assert (ROOT / "docs" / "settings.md").read_text() == table, "run python docs/settings_table.py"
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| `POTSTILL_")]
+    assert len(rows) > 60
+    assert [row[0] for row in rows if len(row) != 4 or not row[3].endswith(".")] == []
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(document: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", document.read_text()):

@@ -29,14 +29,16 @@ class ServiceSettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="POTSTILL_", extra="ignore")
 
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
-    port: int = Field(default=8080, ge=0, le=65535)
+    port: int = Field(default=8080, ge=0, le=65535, description="Port to listen on.")
     auth: Literal["on", "off"] = Field(default="on", description="`off` is accepted on a loopback address only.")
     token: SecretStr | None = Field(default=None, description="Bearer token shared by the processes of one deployment.")
     artifacts: Path = Field(default=Path("artifacts"), description="Root of policies, checkpoints and journals.")
     redis_url: str = Field(default="redis://127.0.0.1:6379/0", description="Redis 7 or Valkey.")
     lane: str = Field(default="default", pattern=r"^[a-z0-9-]{1,40}$", description="Learner and the engines it feeds.")
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    log_format: Literal["json", "console"] = "json"
+    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Least level logged.")
+    log_format: Literal["json", "console"] = Field(
+        default="json", description="`json` is one object a line; `console` is for people."
+    )
     max_body_bytes: int = Field(default=64 * 2**20, gt=0, description="A larger request is refused with 413.")
     request_seconds: float = Field(default=600.0, gt=0, description="Deadline of one request.")
     drain_seconds: int = Field(default=20, ge=0, description="Time that requests in flight get after SIGTERM.")

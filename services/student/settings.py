@@ -10,10 +10,10 @@ from potstill.service.settings import ServiceSettings
 
 
 class StudentSettings(ServiceSettings):
-    student_engine: str = Field(default="torch", description="A name in services.student.engine.ENGINES.")
+    student_engine: str = Field(default="torch", description="`torch`, or `vllm`.")
     student_model: str = Field(min_length=1, description="A folder in Hugging Face format, or a hub id.")
     student_revision: str | None = Field(default=None, description="Branch, tag or commit of a hub id.")
-    student_dtype: Literal["float32", "bfloat16"] = "float32"
+    student_dtype: Literal["float32", "bfloat16"] = Field(default="float32", description="Of the weights that serve.")
     student_device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="Of the torch engine.")
     student_threads: int = Field(default=0, ge=0, description="CPU threads of the engine; 0 leaves its default.")
     student_max_length: int | None = Field(

@@ -10,10 +10,10 @@ from potstill.service.settings import ServiceSettings
 
 
 class TeacherSettings(ServiceSettings):
-    teacher_engine: str = Field(default="torch", description="A name in services.teacher.engine.ENGINES.")
+    teacher_engine: str = Field(default="torch", description="`torch`, or `vllm`.")
     teacher_model: str = Field(min_length=1, description="A folder in Hugging Face format, or a hub id.")
     teacher_revision: str | None = Field(default=None, description="Branch, tag or commit of a hub id.")
-    teacher_dtype: Literal["float32", "bfloat16"] = "bfloat16"
+    teacher_dtype: Literal["float32", "bfloat16"] = Field(default="bfloat16", description="Of the weights that serve.")
     teacher_device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="Of the torch engine.")
     teacher_threads: int = Field(default=0, ge=0, description="CPU threads of the engine; 0 leaves its default.")
     teacher_max_length: int | None = Field(
