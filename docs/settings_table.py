@@ -26,11 +26,12 @@ SIGNS = {Ge: "≥", Gt: ">", Le: "≤", Lt: "<"}
 TYPES = {str: "text", int: "whole number", float: "number", Path: "folder"}
 HEAD = """# Settings
 
-Every process reads `POTSTILL_*` variables, or a YAML file that `POTSTILL_SETTINGS` names, whose keys are the same names in lower case
-without the prefix (`redis_url: …`); a variable comes before the file. A value that cannot be is refused at start, in one line that names it. The
-command line reads `POTSTILL_URL` and `POTSTILL_TOKEN`. What a job asks for is no setting: see [running.md](running.md).
+Every process reads `POTSTILL_*` variables, or a YAML file that `POTSTILL_SETTINGS` names, whose keys are the same names
+in lower case without the prefix (`redis_url: …`); a variable comes before the file. A value that cannot be is refused
+at start, in one line that names it. A process looks only at its own settings and those of every process. The command
+line reads `POTSTILL_URL` and `POTSTILL_TOKEN`. What a job asks for is no setting: see [running.md](running.md).
 
-A process looks only at its own settings and those of every process. "Required" has no default. Written by `python docs/settings_table.py`.
+Written by `python docs/settings_table.py`.
 """
 COLUMNS = ["| variable | default | takes | what for |", "|---|---|---|---|"]
 
@@ -51,7 +52,9 @@ def _section(title: str, fields: dict[str, FieldInfo]) -> list[str]:
 
 
 def _row(name: str, field: FieldInfo) -> str:
-    return f"| `POTSTILL_{name.upper()}` | {_default(name, field)} | {_takes(name, field)} | {field.description or ''} |"
+    return (
+        f"| `POTSTILL_{name.upper()}` | {_default(name, field)} | {_takes(name, field)} | {field.description or ''} |"
+    )
 
 
 def _default(name: str, field: FieldInfo) -> str:

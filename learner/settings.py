@@ -20,7 +20,9 @@ class LearnerSettings(ServiceSettings):
         description="Stays the same when the process restarts, so that its successor takes its job over at once; "
         "no two running learners share one. Empty: host name and lane.",
     )
-    learner_device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="`auto` takes a GPU if there is one.")
+    learner_device: Literal["auto", "cpu", "cuda"] = Field(
+        default="auto", description="`auto` takes a GPU if there is one."
+    )
     learner_threads: int = Field(
         default=0, ge=0, description="CPU threads of torch; 0 leaves torch's choice. Fixed threads give equal bits."
     )

@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 
 from deploy.grafana.build import DASHBOARDS
 from deploy.grafana.panels import Dashboard, Panel
-from deploy.prometheus.local import LocalPrometheus, Series, filled_in, local_prometheus
+from deploy.prometheus.local import LocalPrometheus, Series, compose_scraping, filled_in, local_prometheus
 from potstill.cli.jobfile import load_job
 from potstill.cli.run import stack_spec
 from potstill.local.stack import Stack
@@ -41,7 +41,7 @@ def run(job: Path, folder: Path) -> Answers:
     file = load_job(job)
     spec = stack_spec(file, folder)
     spec = replace(spec, env={**spec.env, "POTSTILL_COUNT_SECONDS": "2"})
-    with Stack(spec) as stack, local_prometheus(folder / "prometheus", stack.urls) as prometheus:
+    with Stack(spec) as stack, local_prometheus(folder / "prometheus", compose_scraping(stack.urls)) as prometheus:
         begin = time.time()
         with stack.client() as client:
             submitted = client.submit(file.spec)

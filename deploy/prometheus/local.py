@@ -17,6 +17,7 @@ import httpx
 import yaml
 
 RULES = Path(__file__).parent
+COMPOSE = RULES.parent / "compose" / "prometheus.yml"
 BINARY = "prometheus"
 START_SECONDS = 60.0
 VARIABLE = re.compile(r"\$(lane|job|instance)\b")
@@ -54,6 +55,11 @@ class LocalPrometheus:
         result = self._ask("query_range", {"query": expr, "start": begin, "end": end, "step": step})
         return [_series(item["metric"], item["values"]) for item in result]
 
+    def rules(self) -> list[dict[str, Any]]:
+        """Every rule with its `health` and `lastError`."""
+        answer = httpx.get(f"{self.url}/api/v1/rules", timeout=30.0).json()
+        return [rule for group in answer["data"]["groups"] for rule in group["rules"]]
+
     def _ask(self, route: str, params: dict[str, Any]) -> list[Any]:
         answer = httpx.get(f"{self.url}/api/v1/{route}", params=params, timeout=30.0).json()
         if answer["status"] != "success":
@@ -72,12 +78,30 @@ def filled_in(expr: str, interval: str) -> str:
     return VARIABLE.sub(".*", expr.replace("$__rate_interval", interval))
 
 
+def compose_scraping(urls: Mapping[str, str]) -> dict[str, Any]:
+    """The scrape job of docker-compose.yml, with `urls` of processes such as `rollout-0` in the place of names."""
+    (job,) = yaml.safe_load(COMPOSE.read_text())["scrape_configs"]
+    (discovery,) = job.pop("dns_sd_configs")
+    named = {name.removesuffix("-inside"): name for name in discovery["names"]}
+    return job | {
+        "static_configs": [
+            {"targets": [url.removeprefix("http://")], "labels": {"__meta_dns_name": named[process.split("-")[0]]}}
+            for process, url in urls.items()
+        ]
+    }
+
+
 @contextmanager
-def local_prometheus(folder: Path, targets: Mapping[str, str], interval: str = "1s") -> Iterator[LocalPrometheus]:
-    """Scrape `targets` (process name, such as `rollout-0`, to URL) until the block ends."""
+def local_prometheus(folder: Path, scraping: dict[str, Any], interval: str = "1s") -> Iterator[LocalPrometheus]:
+    """Scrape under the rules until the block ends. `scraping` is an entry of `scrape_configs`."""
     port = _free_port()
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "prometheus.yml").write_text(yaml.safe_dump(_configuration(targets, interval)))
+    configuration = {
+        "global": {"scrape_interval": interval, "evaluation_interval": interval},
+        "rule_files": [str(RULES / "*.rules.yml")],
+        "scrape_configs": [scraping],
+    }
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(configuration))
     flags = ("--storage.tsdb.path=data", f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn")
     with (folder / "prometheus.log").open("wb") as log:
         process = subprocess.Popen(
@@ -90,18 +114,6 @@ def local_prometheus(folder: Path, targets: Mapping[str, str], interval: str = "
     finally:
         process.terminate()
         process.wait(timeout=30)
-
-
-def _configuration(targets: Mapping[str, str], interval: str) -> dict[str, Any]:
-    static = [
-        {"targets": [url.removeprefix("http://")], "labels": {"service": name.split("-")[0], "lane": "default"}}
-        for name, url in targets.items()
-    ]
-    return {
-        "global": {"scrape_interval": interval, "evaluation_interval": interval},
-        "rule_files": [str(RULES / "*.rules.yml")],
-        "scrape_configs": [{"job_name": "potstill", "static_configs": static}],
-    }
 
 
 def _await(server: LocalPrometheus, process: subprocess.Popen[bytes], log: Path) -> None:

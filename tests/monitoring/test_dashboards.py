@@ -6,18 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 from deploy.grafana.build import DASHBOARDS, document
 from deploy.grafana.panels import Dashboard
+from tests.monitoring.expressions import RULES
 
 ROOT = Path(__file__).parents[2]
-RULES = [
-    rule
-    for path in sorted((ROOT / "deploy" / "prometheus").glob("*.rules.yml"))
-    for group in yaml.safe_load(path.read_text())["groups"]
-    for rule in group["rules"]
-]
 NAME = re.compile(r"\bpotstill[_:][\w:]+")
 SUFFIXES = ("_bucket", "_sum", "_count")
 

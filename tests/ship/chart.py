@@ -24,15 +24,15 @@ def chart() -> Chart:
     return Chart.load(CHART)
 
 
-def manifests(values: dict[str, Any]) -> dict[str, str]:
+def manifests(values: dict[str, Any], name: str = RELEASE) -> dict[str, str]:
     """Template name to text. Raises HelmValuesError or HelmRenderError."""
     chart().validate_schema(values)
-    rendered = chart().render(values, name=RELEASE, namespace=NAMESPACE)
+    rendered = chart().render(values, name=name, namespace=NAMESPACE)
     return {path.removeprefix("potstill/templates/"): text for path, text in sorted(rendered.items())}
 
 
-def objects(values: dict[str, Any]) -> list[dict[str, Any]]:
-    texts = [text for path, text in manifests(values).items() if path != "NOTES.txt"]
+def objects(values: dict[str, Any], name: str = RELEASE) -> list[dict[str, Any]]:
+    texts = [text for path, text in manifests(values, name).items() if path != "NOTES.txt"]
     return [document for text in texts for document in yaml.safe_load_all(text) if document]
 
 

@@ -140,6 +140,54 @@ def test_gpus_are_never_asked_for_twice_during_an_update() -> None:
         assert surges != ("nvidia.com/gpu" in limits), one["metadata"]["name"]
 
 
+def test_an_update_fails_no_sooner_than_a_model_may_take_to_load() -> None:
+    for one in of_kind(rendered("two_lanes_gpu"), "Deployment"):
+        startup = one["spec"]["template"]["spec"]["containers"][0]["startupProbe"]
+        assert one["spec"]["progressDeadlineSeconds"] > startup["failureThreshold"] * startup["periodSeconds"]
+
+
+def test_a_pod_that_never_got_ready_is_replaced_by_the_next_update() -> None:
+    found = of_kind(rendered("one_lane_cpu"), "StatefulSet")
+    assert {one["metadata"]["name"] for one in found} == {"demo-potstill-learner-default", "demo-potstill-valkey"}
+    assert {one["spec"]["podManagementPolicy"] for one in found} == {"Parallel"}
+
+
+def test_a_learner_has_its_time_to_stop_after_it_was_asked_to() -> None:
+    for seconds in (0, 7, 60):
+        found = objects(changed(preStopSeconds=seconds, learner={"stopSeconds": 90}))
+        pod = named(found, "StatefulSet", "demo-potstill-learner-default")["spec"]["template"]["spec"]
+        assert pod["terminationGracePeriodSeconds"] >= seconds + 90
+
+
+def test_names_that_look_like_numbers_stay_names() -> None:
+    found = objects(
+        changed(
+            lanes=[{"name": "1"}, {"name": "2"}],
+            teachers={"7": {"model": "m/x"}},
+            autoscaling={"rollout": {"mode": "hpa"}},
+            preStopSeconds=0,  # a sleep of which would not be valid before Kubernetes 1.34
+        ),
+        name="2024",
+    )
+    for one in found:
+        kubernetes_validate.validate(one, "1.30", strict=True)
+    for name, labels, pod in pods(found):
+        assert labels["app.kubernetes.io/instance"] == "2024"
+        assert "lifecycle" not in pod["containers"][0]
+        assert all(isinstance(one.get("value", ""), str) for one in pod["containers"][0]["env"]), name
+    job = yaml.safe_load(environment(named(found, "Pod", "2024-potstill-test")["spec"])["JOB"])
+    assert list(JobSpec.model_validate(job).teachers) == ["7"]
+
+
+def test_the_queue_refuses_what_it_has_no_room_for_before_it_would_be_killed() -> None:
+    container = named(rendered("one_lane_cpu"), "StatefulSet", "demo-potstill-valkey")["spec"]["template"]["spec"][
+        "containers"
+    ][0]
+    assert "maxmemory 1400mb\n" in container["command"][-1]
+    assert "maxmemory-policy noeviction\n" in container["command"][-1]
+    assert container["resources"]["limits"]["memory"] == "2Gi"
+
+
 def test_disruption_budgets_are_only_for_what_has_replicas() -> None:
     assert of_kind(rendered("one_lane_cpu"), "PodDisruptionBudget") == []
     names = {one["metadata"]["name"] for one in of_kind(rendered("two_lanes_gpu"), "PodDisruptionBudget")}
@@ -307,6 +355,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no place for models": ({"models": {"hub": False}}, "there is nowhere to take models from"),
     "no prometheus": ({"autoscaling": {"verifier": {"mode": "keda"}}}, "autoscaling.prometheusUrl is empty"),
     "no room to scale": ({"autoscaling": {"rollout": {"minReplicas": 9}}}, "minReplicas 9 is more than maxReplicas 8"),
+    "a load balancer that nobody may use": (
+        {"gateway": {"service": {"type": "LoadBalancer"}}},
+        "callers from outside the namespace would be cut off. Name who may call",
+    ),
+    "a queue that may outgrow its pod": (
+        {"valkey": {"maxmemory": "2gb"}},
+        "valkey.maxmemory 2gb is more than three quarters of valkey.resources.limits.memory 2Gi",
+    ),
     "an unknown key": ({"gatway": {}}, "additional properties 'gatway' not allowed"),
     "an unknown key inside": ({"verifier": {"runtimeclass": "x"}}, "additional properties 'runtimeclass' not allowed"),
     "a setting that is none": ({"rollout": {"settings": {"LEASE": "3"}}}, "LEASE"),

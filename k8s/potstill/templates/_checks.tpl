@@ -44,6 +44,18 @@
 {{- if and (eq $v.autoscaling.verifier.mode "keda") (not $v.autoscaling.prometheusUrl) -}}
 {{- fail "autoscaling.verifier.mode is keda, and autoscaling.prometheusUrl is empty: KEDA asks Prometheus for the verifier's queue" -}}
 {{- end -}}
+{{- if and $v.networkPolicy.enabled (ne $v.gateway.service.type "ClusterIP") (not $v.networkPolicy.gatewayFrom) -}}
+{{- fail (printf "gateway.service.type is %s, and networkPolicy.gatewayFrom is empty: callers from outside the namespace would be cut off. Name who may call, for example [{ipBlock: {cidr: 10.0.0.0/8}}]" $v.gateway.service.type) -}}
+{{- end -}}
+{{- $limit := get ($v.valkey.resources.limits | default dict) "memory" | default "" | toString -}}
+{{- if and (not $v.externalRedis.host) (regexMatch "^[0-9]+(Mi|Gi)$" $limit) -}}
+{{- $bytes := dict "m" 1 "g" 1024 -}}
+{{- $most := mul (regexFind "^[0-9]+" $limit | int) (get $bytes (regexFind "[MG]" $limit | lower)) -}}
+{{- $asked := mul (regexFind "^[0-9]+" $v.valkey.maxmemory | int) (get $bytes (regexFind "[mg]" $v.valkey.maxmemory)) -}}
+{{- if gt (mul 4 $asked) (mul 3 $most) -}}
+{{- fail (printf "valkey.maxmemory %s is more than three quarters of valkey.resources.limits.memory %s: the queue would be killed while it writes its file anew. Lower the one or raise the other" $v.valkey.maxmemory $limit) -}}
+{{- end -}}
+{{- end -}}
 {{- range $kind := list "rollout" "verifier" -}}
 {{- $auto := get $v.autoscaling $kind -}}
 {{- if gt (int $auto.minReplicas) (int $auto.maxReplicas) -}}

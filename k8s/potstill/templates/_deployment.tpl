@@ -18,6 +18,8 @@ spec:
   {{- if hasKey . "replicas" }}
   replicas: {{ .replicas }}
   {{- end }}
+  # A pod may take all of its loading time before the update counts as failed.
+  progressDeadlineSeconds: {{ max 600 (add (int .seconds) 300) }}
   strategy: {{ include "potstill.strategy" (dict "gpus" $gpus "replicas" (.replicas | default 1)) | nindent 4 }}
   selector:
     matchLabels: {{ include "potstill.podSelector" . | nindent 6 }}

@@ -10,7 +10,7 @@
 
 {{- define "potstill.selector" -}}
 app.kubernetes.io/name: potstill
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "potstill.labels" -}}

@@ -19,10 +19,10 @@
 {{ include "potstill.selector" .root }}
 app.kubernetes.io/component: {{ .component }}
 {{- with .lane }}
-potstill/lane: {{ . }}
+potstill/lane: {{ . | quote }}
 {{- end }}
 {{- with .teacher }}
-potstill/teacher: {{ . }}
+potstill/teacher: {{ . | quote }}
 {{- end }}
 {{- end -}}
 
@@ -147,8 +147,10 @@ livenessProbe:
   periodSeconds: 30
   timeoutSeconds: 25
   failureThreshold: 3
+{{- if gt (int .root.Values.preStopSeconds) 0 }}{{/* Kubernetes before 1.34 takes no sleep of 0. */}}
 lifecycle:
   preStop: {sleep: {seconds: {{ .root.Values.preStopSeconds }}}}
+{{- end }}
 {{- end -}}
 
 {{/* Takes (dict "root" $ "gpus" n "artifacts" ""|ro|rw "models" bool "data" bool). */}}
