@@ -26,6 +26,7 @@ from tests.tiny_model import write_tiny_model
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 RATE_INTERVAL = "10s"
+PATIENCE_SECONDS = 60
 SECONDS_AFTER = 3  # of scraping, once the job has ended
 # A student with random weights is never right: the series is there, and says that it does not know.
 UNKNOWN_HERE = ("potstill_learner_step_gate_zeroed_share_right",)
@@ -92,6 +93,8 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Watc
             for name, scraping in SCRAPING.items()
         }
         begin = time.time()
+        for server in servers.values():
+            _await_scrapes(server, len(stack.urls))
         with stack.client() as client:
             job = client.submit(_job(folder))
             for _ in client.events(job.id):
@@ -101,6 +104,14 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Watc
         time.sleep(SECONDS_AFTER)
         end = time.time()
         yield {name: Watched(server, begin, end) for name, server in servers.items()}
+
+
+def _await_scrapes(server: LocalPrometheus, processes: int) -> None:
+    """Wait for the zeros of the counters: without them, what a short job counts would be no increase."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while sum(series.values[-1] for series in server.instant("count(up == 1)")) < processes:
+        assert time.monotonic() < deadline, "not every process is scraped"
+        time.sleep(0.2)
 
 
 def _stack(folder: Path) -> StackSpec:
