@@ -8,6 +8,7 @@ import re
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import kubernetes_validate
 import pytest
@@ -186,6 +187,17 @@ def test_the_queue_refuses_what_it_has_no_room_for_before_it_would_be_killed() -
     assert "maxmemory 1400mb\n" in container["command"][-1]
     assert "maxmemory-policy noeviction\n" in container["command"][-1]
     assert container["resources"]["limits"]["memory"] == "2Gi"
+
+
+def test_a_queue_of_ones_own_is_spoken_to_as_its_user() -> None:
+    own = {"host": "redis.example.com", "username": "distil", "database": 4}
+    found = objects(changed(externalRedis=own, autoscaling={"rollout": {"mode": "keda"}}))
+    for name, labels, pod in pods(found):
+        if labels["app.kubernetes.io/component"] in ("gateway", "rollout", "learner"):
+            url = urlsplit(environment(pod)["POTSTILL_REDIS_URL"])
+            assert (url.username, url.password, url.hostname) == ("distil", "f" * 64, "redis.example.com"), name
+    (trigger,) = named(found, "ScaledObject", "demo-potstill-rollout-default")["spec"]["triggers"]
+    assert (trigger["metadata"]["username"], trigger["metadata"]["databaseIndex"]) == ("distil", "4")
 
 
 def test_disruption_budgets_are_only_for_what_has_replicas() -> None:

@@ -91,7 +91,7 @@ affinity:
 - name: VALKEY_PASSWORD
   valueFrom: {secretKeyRef: {name: {{ .Values.secret.existing }}, key: {{ .Values.secret.passwordKey }}}}
 - name: POTSTILL_REDIS_URL
-  value: {{ printf "%s://:$(VALKEY_PASSWORD)@%s:%s/%d" (ternary "rediss" "redis" .Values.externalRedis.tls) (include "potstill.redisHost" .) (include "potstill.redisPort" .) (ternary (int .Values.externalRedis.database) 0 (ne .Values.externalRedis.host "")) }}
+  value: {{ printf "%s://%s:$(VALKEY_PASSWORD)@%s:%s/%d" (ternary "rediss" "redis" .Values.externalRedis.tls) (ternary .Values.externalRedis.username "" (ne .Values.externalRedis.host "")) (include "potstill.redisHost" .) (include "potstill.redisPort" .) (ternary (int .Values.externalRedis.database) 0 (ne .Values.externalRedis.host "")) }}
 {{- end -}}
 
 {{/* Takes (dict "root" $ "lane" name). */}}
