@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from dataclasses import dataclass
 
 import msgspec
@@ -37,6 +36,7 @@ class InProgress:
 
     delivery: Delivery
     task: asyncio.Task[None]
+    is_handed_in: bool = False  # then its ticket is closed by ourselves
 
 
 class Worker:
@@ -120,6 +120,7 @@ class Worker:
             await self.queue.drop(delivery)
             metrics.tickets.labels(phase, "dropped").inc()
             return
+        self._active[delivery.entry].is_handed_in = True
         first = await self.queue.complete(delivery, group)
         _count(group, phase, "duplicate" if not first else "tombstone" if group.tombstone else "completed")
 
@@ -177,7 +178,7 @@ class Worker:
             for item in list(self._active.values()):
                 wanted = await self.queue.is_open(item.delivery.ticket.id)
                 held = not due or await self.queue.renew(self.name, item.delivery)
-                if not (wanted and held):
+                if not ((wanted and held) or item.is_handed_in):
                     await self._abort(item)
             if not due:
                 continue
@@ -189,8 +190,7 @@ class Worker:
 
     async def _abort(self, item: InProgress) -> None:
         item.task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await item.task
+        await asyncio.wait({item.task})
         if not await self.queue.is_open(item.delivery.ticket.id):
             await self.queue.drop(item.delivery)
         metrics.tickets.labels(str(item.delivery.ticket.id.phase), "aborted").inc()

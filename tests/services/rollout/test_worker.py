@@ -91,11 +91,7 @@ class Learner:
         self, problem: Problem, teacher: str | None, *, phase: Phase = Phase.TRAIN, slot: int | None = None
     ) -> TrajectoryGroup:
         """One ticket, and the group that comes of it."""
-        policy = PolicyRef(0, (self.root / "artifacts" / "jobs" / JOB / "policies" / "000000").as_uri())
-        slot = next(slots) if slot is None else slot
-        ticket = Ticket(
-            TicketId(JOB, phase, 1, slot), problem, 3, slot, policy, Sampling(max_tokens=24), teacher, time.time()
-        )
+        ticket = self.ticket(problem, teacher, phase, next(slots) if slot is None else slot)
         await self.queue.issue([ticket])
         for _ in range(60):
             for received in await self.stream.new(block=500):
@@ -103,6 +99,12 @@ class Learner:
                 if received.group.ticket == ticket.id:
                     return received.group
         raise AssertionError("no group came")
+
+    def ticket(self, problem: Problem, teacher: str | None, phase: Phase, slot: int) -> Ticket:
+        policy = PolicyRef(0, (self.root / "artifacts" / "jobs" / JOB / "policies" / "000000").as_uri())
+        return Ticket(
+            TicketId(JOB, phase, 1, slot), problem, 3, slot, policy, Sampling(max_tokens=24), teacher, time.time()
+        )
 
 
 @pytest.fixture
@@ -141,6 +143,18 @@ async def test_a_group_holds_all_that_an_objective_needs(learner: Learner) -> No
         assert sample.verdict in (Verdict.ACCEPTED, Verdict.WRONG_ANSWER)
         assert sample.score in (0.0, 1.0)
     assert len({tuple(sample.token_ids.tolist()) for sample in group.trajectories}) == 3, "samples differ"
+
+
+async def test_what_is_handed_in_is_not_counted_as_aborted(stack: Stack, learner: Learner) -> None:
+    waiting = [learner.ticket(problem(), "plain", Phase.TRAIN, next(slots)) for _ in range(200)]
+    await learner.queue.issue(waiting)
+    missing = {ticket.id for ticket in waiting}
+    while missing:
+        received = await learner.stream.new(block=500)
+        await learner.stream.acknowledge([each.entry for each in received])
+        missing -= {each.group.ticket for each in received}
+    lines = httpx.get(f"{stack.urls['rollout-0']}/metrics").text.splitlines()
+    assert 'potstill_rollout_tickets_total{outcome="aborted",phase="train"} 0.0' in lines
 
 
 async def test_a_teacher_scores_the_sampled_ids_in_its_own_context(stack: Stack, learner: Learner) -> None:
