@@ -9,6 +9,7 @@ import argparse
 import json
 import math
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -51,43 +52,62 @@ def build_pair(folder: Path = FOLDER, *, steps: int = STEPS, seed: int = 0) -> P
     return folder
 
 
-def _train(folder: Path, train: list[tuple[str, str]], heldout: list[tuple[str, str]], steps: int, seed: int) -> object:
+def teach(
+    model: LlamaForCausalLM,
+    rows: list[tuple[str, str]],
+    *,
+    steps: int,
+    peak_lr: float = PEAK_LR,
+    after: Callable[[int], bool] = lambda step: False,
+) -> None:
+    """Supervise `model` on (prompt, answer) rows with a cosine rate; end early where `after(step)` is true."""
     begun = time.monotonic()
-    torch.manual_seed(seed)
-    model = LlamaForCausalLM(_config())
-    optimizer = torch.optim.AdamW(model.parameters(), lr=PEAK_LR, betas=(0.9, 0.98), weight_decay=0.01)
-    inputs, labels = _tensors(train)
-    student: Accuracy | None = None
+    optimizer = torch.optim.AdamW(model.parameters(), lr=peak_lr, betas=(0.9, 0.98), weight_decay=0.01)
+    inputs, labels = _tensors(rows)
     for step in range(1, steps + 1):
         for group in optimizer.param_groups:
-            group["lr"] = PEAK_LR * min(1.0, step / 50) * (0.5 + 0.5 * math.cos(math.pi * step / steps))
-        rows = torch.randint(len(inputs), (BATCH,))
-        logits = model(input_ids=inputs[rows]).logits
-        loss = functional.cross_entropy(logits[:, :-1].reshape(-1, VOCAB_SIZE), labels[rows, 1:].reshape(-1))
+            group["lr"] = peak_lr * min(1.0, step / 50) * (0.5 + 0.5 * math.cos(math.pi * step / steps))
+        chosen = torch.randint(len(inputs), (BATCH,))
+        logits = model(input_ids=inputs[chosen]).logits
+        loss = functional.cross_entropy(logits[:, :-1].reshape(-1, VOCAB_SIZE), labels[chosen, 1:].reshape(-1))
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        if student is None and step % SNAPSHOT_EVERY == 0:
-            now = accuracy(model, heldout)
-            if now.accuracy >= STUDENT_AT:
-                student = now
-                _save(model, folder / "student")
         if step % 100 == 0:
             print(f"step {step}/{steps}  loss {loss.item():.3f}  {time.monotonic() - begun:.0f} s", flush=True)
+        if after(step):
+            return
+
+
+def _train(folder: Path, train: list[tuple[str, str]], heldout: list[tuple[str, str]], steps: int, seed: int) -> object:
+    begun = time.monotonic()
+    torch.manual_seed(seed)
+    model = untaught()
+    snapshots: list[Accuracy] = []
+
+    def keep_student(step: int) -> bool:
+        if not snapshots and step % SNAPSHOT_EVERY == 0 and (now := accuracy(model, heldout)).accuracy >= STUDENT_AT:
+            snapshots.append(now)
+            save(model, folder / "student")
+        return False
+
+    teach(model, train, steps=steps, after=keep_student)
     teacher = accuracy(model, heldout)
-    if student is None:
+    if not snapshots:
         raise SystemExit(f"potstill: the small pair did not learn (held-out accuracy {teacher.accuracy:.2f})")
-    _save(model, folder / "teacher")
-    seconds = time.monotonic() - begun
+    save(model, folder / "teacher")
+    student = snapshots[0]
     print(
         f"teacher {teacher.accuracy:.3f}, student {student.accuracy:.3f} on {teacher.n} held-out problems", flush=True
     )
+    seconds = time.monotonic() - begun
     return {"teacher": asdict(teacher), "student": asdict(student), "seconds": seconds, "steps": steps, "seed": seed}
 
 
-def _config() -> LlamaConfig:
-    return LlamaConfig(
+def untaught() -> LlamaForCausalLM:
+    """A model of the pair's size with fresh weights."""
+    config = LlamaConfig(
         vocab_size=VOCAB_SIZE,
         hidden_size=128,
         intermediate_size=384,
@@ -102,6 +122,7 @@ def _config() -> LlamaConfig:
         eos_token_id=END_ID,
         dtype="float32",
     )
+    return LlamaForCausalLM(config)
 
 
 def _tensors(rows: list[tuple[str, str]]) -> tuple[Tensor, Tensor]:
@@ -130,7 +151,8 @@ def accuracy(model: LlamaForCausalLM, rows: list[tuple[str, str]]) -> Accuracy:
     return Accuracy(len(rows), share, (max(0.0, share - margin), min(1.0, share + margin)))
 
 
-def _save(model: LlamaForCausalLM, folder: Path) -> None:
+def save(model: LlamaForCausalLM, folder: Path) -> None:
+    """Weights and tokenizer in Hugging Face format."""
     model.save_pretrained(folder)
     tokenizer().save_pretrained(folder)
 
