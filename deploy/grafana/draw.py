@@ -32,7 +32,7 @@ from potstill.local.stack import Stack
 COLUMNS = 3
 POINTS = 240
 RATE_INTERVAL = "15s"
-MAX_LABELS = 7
+MAX_COLUMNS = 4  # of a legend
 Answers = dict[str, list[Series]]  # expression to series
 
 
@@ -64,7 +64,7 @@ def _ask_all(prometheus: LocalPrometheus, begin: float, end: float) -> Answers:
 def draw(board: Dashboard, answers: Answers, path: Path) -> None:
     """One picture of a dashboard, row by row as Grafana lays it out."""
     heights = [math.ceil(len(row.panels) / COLUMNS) for row in board.rows]
-    figure = Figure(figsize=(16, 2.7 * sum(heights) + 0.5), layout="constrained")
+    figure = Figure(figsize=(16, 2.9 * sum(heights) + 0.5), layout="constrained")
     figure.suptitle(board.title, fontsize=14)
     for part, row, lines in zip(
         figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0], board.rows, heights, strict=True
@@ -107,8 +107,11 @@ def _draw_panel(axes: Axes, panel: Panel, lines: Sequence[tuple[str, Series]]) -
             axes.plot(_minutes(series), series.values, label=name, linewidth=1.1)
     if panel.log:
         axes.set_yscale("log")
-    if known:
-        axes.legend(fontsize=6.5, loc="upper left", ncols=2 if len(known) > MAX_LABELS // 2 else 1, framealpha=0.6)
+    axes.set_xlabel("minutes", fontsize=7, loc="right", labelpad=1)
+    if len(known) > 1:
+        # Below the panel, where Grafana has it and nothing is hidden.
+        place = {"loc": "upper left", "bbox_to_anchor": (0.0, -0.1), "borderaxespad": 0.0}
+        axes.legend(fontsize=7, ncols=MAX_COLUMNS, frameon=False, handlelength=1.2, columnspacing=1.2, **place)
 
 
 def _stack(axes: Axes, lines: Sequence[tuple[str, Series]]) -> None:

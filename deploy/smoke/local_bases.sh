@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Bases for a machine that reaches a Debian mirror and no image registry: the names that `compose.sh` uses with LOCAL=1.
+# deploy/smoke/local_bases.sh [python valkey prometheus]; python is the base of the others.
 # Needs root, debootstrap, podman and buildah. localhost/smoke-python, -valkey and -prometheus are made from Debian 12.
 set -euo pipefail
 work=$(mktemp -d)
@@ -27,8 +28,10 @@ derive() {
   buildah commit --rm "$container" "localhost/smoke-$1"
 }
 
-derive valkey "redis-server redis-tools" \
+wanted=" ${*:-python valkey prometheus} "
+
+[[ $wanted != *" valkey "* ]] || derive valkey "redis-server redis-tools" \
   "ln -s /usr/bin/redis-server /usr/local/bin/valkey-server; ln -s /usr/bin/redis-cli /usr/local/bin/valkey-cli;
    install -d -o 999 -g 1000 /data"
-derive prometheus prometheus "install -d -o 65534 -g 65534 /prometheus" \
+[[ $wanted != *" prometheus "* ]] || derive prometheus prometheus "install -d -o 65534 -g 65534 /prometheus" \
   '--user 65534:65534 --entrypoint ["/usr/bin/prometheus"]'
