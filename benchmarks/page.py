@@ -17,7 +17,12 @@ SAYS = {
     "learner": "One update of the student on the same sequences.",
     "scoring": "Teacher log-probabilities of groups of eight responses to one prompt.",
     "publish": "From the learner's weights to a student that answers with them.",
-    "scale": "Rollout workers against services whose latency is simulated, and the gateway under many clients.",
+    "scale": "Rollout workers against services whose latency is simulated.",
+    "gateway": "Many clients at once, each of which submits a job, polls it, follows its events and cancels it.",
+    "end_to_end": "Prompts in, an updated student out: the whole stack, rollout and learning overlapping, "
+    "beside a trainer that does one after the other. Steps in full swing.",
+    "overlap": "Where the seconds of a job go: the demo's, in turns and overlapping.",
+    "recovery": "From the kill of a process to the end of the first step that was begun after it.",
     "gpu": "The learner's parts on a GPU.",
 }
 
@@ -49,7 +54,7 @@ def page(figures: Sequence[Figure]) -> str:
     ]
     for name, group in groupby(figures, topic):
         section = list(group)
-        lines += [f"## {name.capitalize()}", "", SAYS.get(name, ""), "", *_table(section), ""]
+        lines += [f"## {name.replace('_', ' ').capitalize()}", "", SAYS.get(name, ""), "", *_table(section), ""]
         if notes := list(dict.fromkeys(figure.note for figure in section if figure.note)):
             lines += [*(f"- {note}" for note in notes), ""]
         facts = ", ".join(f"{key} {value}" for key, value in section[0].machine.items())
