@@ -113,8 +113,8 @@ def naive_head(head: nn.Module, hidden_MD: Tensor, target_M: Tensor) -> Tensor:
 class Meter:
     """Seconds, and on a GPU the peak of what was allocated on top of what was there."""
 
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
+    def __init__(self, device: torch.device, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.device, self.clock = device, clock
 
     def __call__(self, work: Callable[[], Any]) -> tuple[float, float]:
         cuda = self.device.type == "cuda"
@@ -122,12 +122,12 @@ class Meter:
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
         rest = torch.cuda.memory_allocated() if cuda else 0
-        begun = time.perf_counter()
+        begun = self.clock()
         work()
         if cuda:
             torch.cuda.synchronize()
         peak = torch.cuda.max_memory_allocated() - rest if cuda else 0
-        return time.perf_counter() - begun, peak / MIB
+        return self.clock() - begun, peak / MIB
 
 
 def compare(name: str, tokens: int, sides: Sides, meter: Meter, rounds: int) -> list[Figure]:
@@ -146,8 +146,9 @@ def compare(name: str, tokens: int, sides: Sides, meter: Meter, rounds: int) -> 
     return figures
 
 
-def measure(size: Size, device: torch.device) -> list[Figure]:
-    student, meter = student_of(size, device), Meter(device)
+def measure(size: Size, meter: Meter) -> list[Figure]:
+    device = meter.device
+    student = student_of(size, device)
     shared, whole = (micro_batch(size, 1, share=share).to(device) for share in (student.shares_prompts, False))
 
     def update(logprobs: Callable[[Student, MicroBatch], Tensor], batch: MicroBatch) -> None:
@@ -194,7 +195,7 @@ def main() -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if device.type == "cpu" and not given.small:
         raise SystemExit("there is no GPU here: --small tries it on the CPU")
-    figures = measure(SMALL if given.small else LARGE, device)
+    figures = measure(SMALL if given.small else LARGE, Meter(device))
     if given.small:
         print("\n".join(line(figure) for figure in figures))
     else:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import msgspec
@@ -9,7 +8,7 @@ import pytest
 
 from benchmarks import figures, page
 from benchmarks.figures import Figure, beside, median_interval, read
-from benchmarks.quick import COMMITTED, losses
+from benchmarks.quick import losses
 
 ROOT = Path(__file__).parents[2]
 
@@ -62,9 +61,3 @@ def test_a_quarter_may_be_lost_and_no_more() -> None:
 
 def test_a_ratio_that_was_not_measured_is_told() -> None:
     assert losses({}, {"a": 1.5}) == ["a: not measured, 1.50 before"]
-
-
-def test_there_are_ratios_to_compare_with() -> None:
-    committed = json.loads((ROOT / COMMITTED).read_text())
-    assert len(committed) >= 5
-    assert all(ratio > 0 for ratio in committed.values())
