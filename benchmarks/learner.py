@@ -15,6 +15,7 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -146,10 +147,13 @@ class Contestant:
 
     def update(self, order: dict[str, Any]) -> dict[str, float]:
         """Seconds, and MiB of the whole process at the peak."""
+        answer: dict[str, float] = self.ask(order)
+        return answer | {"peak": self._mib("VmHWM")}
+
+    def ask(self, order: dict[str, Any]) -> Any:
         assert self.process.stdin is not None
         print(json.dumps(order), file=self.process.stdin, flush=True)
-        answer: dict[str, float] = self.answer()
-        return answer | {"peak": self._mib("VmHWM")}
+        return self.answer()
 
     def answer(self) -> Any:
         assert self.process.stdout is not None
@@ -164,8 +168,9 @@ class Contestant:
 
 
 @contextmanager
-def started(command: list[str]) -> Iterator[Contestant]:
+def started(command: list[str], **variables: str) -> Iterator[Contestant]:
     environment = os.environ | {"OMP_NUM_THREADS": str(THREADS), "MALLOC_ARENA_MAX": "1", "HF_HUB_OFFLINE": "1"}
+    environment |= variables
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, stderr=subprocess.DEVNULL, env=environment
     )
@@ -177,12 +182,14 @@ def started(command: list[str]) -> Iterator[Contestant]:
 
 
 def trl_python() -> str:
-    """The interpreter of an environment that has TRL."""
+    """The interpreter of an environment that has TRL, on top of this one: the same torch and transformers."""
     if given := os.environ.get("POTSTILL_TRL_PYTHON"):
         return given
     python = TRL_ENVIRONMENT / "bin/python"
     if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", "--system-site-packages", str(TRL_ENVIRONMENT)], check=True)
+        subprocess.run([sys.executable, "-m", "venv", str(TRL_ENVIRONMENT)], check=True)
+        (site_packages,) = TRL_ENVIRONMENT.glob("lib/python*/site-packages")
+        (site_packages / "beside.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
         subprocess.run([str(python), "-m", "pip", "install", "--quiet", TRL_REQUIREMENT], check=True)
     return str(python)
 
