@@ -6,8 +6,8 @@ that finds it lost too; `--write` accepts today's.
 
 `--stable` measures only what comes out alike on a busy machine: both sides in one process and thread, by the
 processor's own time. In five runs in a row at a load average of 5 on two cores the codec's ratio was within 1% of its
-median, those of the passes within 12%. By the clock, and in processes of their own, an update's went from 1.3 to 2.4 and
-the queue's from 0.64 to 0.87.
+median, those of the passes within 12%. By the clock, and in processes of their own, an update's went from 1.3 to 2.4
+and the queue's from 0.64 to 0.87.
 """
 
 from __future__ import annotations
