@@ -181,11 +181,10 @@ def figures(shape: Shape, told: Told) -> Iterator[Figure]:
     yield alone(f"step, {shape}", list(map(seconds_of, told.ours)), "seconds", COMMAND, note=their_split(shape, told))
     shares: dict[str, list[float]] = defaultdict(list)
     for watched in told.watched:
-        for process, seconds in watched.cpu.items():
-            shares[process].append(100 * seconds / watched.seconds)
+        for process, share in watched.busy.items():
+            shares[process].append(share)
     for process, values in shares.items():
-        if statistics.median(values) >= 1:
-            yield alone(f"busy: {process}, {shape}", values, "% of a core", COMMAND)
+        yield alone(f"busy: {process}, {shape}", values, "% of a core", COMMAND)
 
 
 def their_split(shape: Shape, told: Told) -> str:

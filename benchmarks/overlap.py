@@ -179,8 +179,8 @@ def figures(turns: Watched, overlapped: Watched, again: Again) -> Iterator[Figur
     )
     yield alone("step at max_staleness 0, over their sum", over_both, "times", COMMAND, aim="1")
     for watched, name in ((turns, "max_staleness 0"), (overlapped, "max_staleness 1")):
-        for process, seconds in watched.cpu.items():
-            yield alone(f"busy: {process}, {name}", [100 * seconds / watched.seconds], "% of a core", COMMAND)
+        for process, share in watched.busy.items():
+            yield alone(f"busy: {process}, {name}", [share], "% of a core", COMMAND)
     yield from queue_figures(overlapped)
     yield from token_figures(overlapped)
     yield from cache_figures(overlapped, again)

@@ -67,6 +67,12 @@ class Watched:
         """Seconds in the window by process."""
         return {name: self.after.cpu[name] - seconds for name, seconds in self.before.cpu.items()}
 
+    @property
+    def busy(self) -> dict[str, float]:
+        """Percent of a core in the window, of the processes that used at least one."""
+        shares = {name: 100 * seconds / self.seconds for name, seconds in self.cpu.items()}
+        return {name: share for name, share in shares.items() if share >= 1}
+
     def change(self, process: str, sample: str) -> float:
         """Of a counter, in the window."""
         now, then = self.after.metrics[process], self.before.metrics[process]
