@@ -20,7 +20,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from benchmarks.figures import Figure, alone, beside, publish
@@ -198,13 +198,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--steps", type=int, default=2, help="in full swing, a round and side")
-    parser.add_argument("--try", action="store_true", dest="is_trial", help="one tiny shape, nothing published")
+    parser.add_argument("--try", action="store_true", dest="is_trial", help="tiny shapes, nothing published")
     given = parser.parse_args()
     model = prepare_weights().resolve()
-    if given.is_trial:
-        shapes: tuple[Shape, ...] = (Shape(4, max_tokens=8, prompts=2, n=2),)
-    else:
-        shapes = SHAPES
+    shapes = [replace(shape, numbers=4, max_tokens=8, prompts=2, n=2) if given.is_trial else shape for shape in SHAPES]
     found = [figure for shape in shapes for figure in figures(shape, measure(shape, model, given.rounds, given.steps))]
     if given.is_trial:
         print(*found, sep="\n")
