@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from benchmarks.machine import machine_facts
 from potstill.contracts.verification import Limits, Verdict, VerifyItem
 from services.verifier.sandbox import runner
 from services.verifier.sandbox.runner import Order, Sandbox, SandboxFailedError
+from services.verifier.settings import GvisorOptions
 from tests.services.verifier.running import running_verifier
 
 RESULTS = Path("docs/results")
@@ -30,6 +32,7 @@ OURS, COLD, LESS, BATCH = 40, 8, 8, 64  # programs a side and round
 BARE = ("-I", "-S", "-B")  # what a Python can leave out when it starts
 AIM_RATE, AIM_RATIO = 150, 5
 USER_ID = 65534
+PLATFORM = "ptrace"  # of gVisor: the one that needs no virtual machine
 SOURCE, INPUT, OUTPUT = "print(int(input()) + 1)", b"41\n", b"42\n"
 REFUSED = "(_ for _ in ()).throw(OSError('left out'))"
 TAKEN_AWAY = {
@@ -149,6 +152,9 @@ def measure() -> tuple[dict[str, Side], tuple[str, ...]]:
         sides = {"ours": Side(in_sandbox(ours)), "bubblewrap": Side(under_bubblewrap)}
         sides["bubblewrap, bare"] = Side(lambda: under_bubblewrap(*BARE))
         sides["service"] = stack.enter_context(through_the_service())
+        if shutil.which("runsc"):
+            gvisor = Sandbox.start(USER_ID, GvisorOptions(platform=PLATFORM))
+            sides["gVisor"] = Side(in_sandbox(stack.enter_context(contextlib.closing(gvisor))))
         for layer in TAKEN_AWAY:
             with contextlib.suppress(SandboxFailedError):
                 sides[layer] = Side(in_sandbox(stack.enter_context(without(layer))))
@@ -164,6 +170,7 @@ def page(timings: dict[str, Timing], ratios: dict[str, Ratio], layers: Sequence[
     rows = [
         _row("in the sandbox, every layer", ours),
         _row(f"the same over HTTP, batches of {BATCH}", service, BATCH),
+        *([_row(f"in gVisor, platform {PLATFORM}", timings["gVisor"])] if "gVisor" in timings else []),
         _row("cold `python3` under `bwrap --unshare-all`", timings["bubblewrap"]),
         _row(f"cold `python3 {' '.join(BARE)}` under the same", timings["bubblewrap, bare"]),
     ]
@@ -188,6 +195,9 @@ def page(timings: dict[str, Timing], ratios: dict[str, Ratio], layers: Sequence[
             f"can at its start: {bare}.",
             f"Aims: {AIM_RATE} a second and core ({_met(ours.per_second >= AIM_RATE)}), {AIM_RATIO} times bubblewrap",
             f"({_met(plain.median >= AIM_RATIO)}; with the quick start {_met(bare.median >= AIM_RATIO)}).",
+            "",
+            "In gVisor a fork server and its programs share a kernel of their own, see docs/sandbox.md; the platform",
+            "that works everywhere stops at every system call.",
             "",
             "The latency over HTTP is that of a whole batch. Bubblewrap puts neither limits nor a system call filter",
             f"nor Landlock on its program. Ours had {', '.join(layers)}.",

@@ -19,7 +19,7 @@ from services.verifier.admission import check_items
 from services.verifier.kinds import MODULES
 from services.verifier.pool import Pool
 from services.verifier.process import WorkerOptions
-from services.verifier.settings import VerifierSettings
+from services.verifier.settings import SandboxOptions, VerifierSettings
 
 PROBE = VerifyItem("livez", "exact", "yes", "yes")
 
@@ -30,7 +30,7 @@ def build(settings: VerifierSettings) -> FastAPI:
         deadline_seconds=settings.verifier_deadline_seconds,
         memory_bytes=settings.verifier_memory_bytes,
         recycle_after=settings.verifier_recycle_after,
-        sandbox_user_id=settings.sandbox_user_id,
+        sandbox=SandboxOptions(settings.sandbox_user_id, settings.gvisor),
     )
     pool = Pool(settings.verifier_workers, settings.verifier_max_pending, options, settings.required_layers)
     largest = Limits(

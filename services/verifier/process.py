@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 import msgspec
@@ -17,6 +17,7 @@ from services.verifier.frames import LEAVING, Hello, Receipt, Reply, frame, rece
 from services.verifier.judgement import Judgement
 from services.verifier.kinds import BY_TESTS
 from services.verifier.sandbox.runner import PATIENCE, SETTLE_SECONDS
+from services.verifier.settings import SandboxOptions
 
 START_SECONDS = 60.0
 # Nothing secret is in a worker's environment. One hash seed makes sympy's orderings, hence verdicts, repeatable.
@@ -46,7 +47,7 @@ class WorkerOptions:
     deadline_seconds: float
     memory_bytes: int
     recycle_after: int
-    sandbox_user_id: int = 65534
+    sandbox: SandboxOptions = field(default_factory=SandboxOptions)
 
     def deadline(self, item: VerifyItem) -> float:
         """Seconds after which a worker that still judges an item is killed. Programs end sooner, by their own."""
@@ -67,13 +68,15 @@ class WorkerProcess:
     @classmethod
     async def start(cls, options: WorkerOptions) -> Self:
         """Start a process and wait until it has passed its self-test. Raises WorkerStartError."""
-        arguments = {
+        arguments: dict[str, object] = {
             "--parent": os.getpid(),
             "--memory-bytes": options.memory_bytes,
             "--deadline-seconds": options.deadline_seconds,
             "--recycle-after": options.recycle_after,
-            "--sandbox-user-id": options.sandbox_user_id,
+            "--sandbox-user-id": options.sandbox.user_id,
         }
+        if (gvisor := options.sandbox.gvisor) is not None:
+            arguments |= {"--runsc": gvisor.runsc, "--runsc-platform": gvisor.platform}
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "services.verifier.worker"),
             *(str(part) for argument in arguments.items() for part in argument),

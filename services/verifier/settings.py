@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Literal
 
 from pydantic import Field
 
@@ -15,8 +16,17 @@ def available_cores() -> int:
 
 
 @dataclass(frozen=True)
+class GvisorOptions:
+    """How gVisor is started."""
+
+    runsc: str = "runsc"
+    platform: str = ""  # empty: its own choice
+
+
+@dataclass(frozen=True)
 class SandboxOptions:
-    user_id: int
+    user_id: int = 65534
+    gvisor: GvisorOptions | None = None  # None: programs are processes of this kernel
 
 
 class VerifierSettings(ServiceSettings):
@@ -41,10 +51,22 @@ class VerifierSettings(ServiceSettings):
     sandbox_user_id: int = Field(
         default=65534, ge=0, description="The user that programs run as when the verifier is root."
     )
+    sandbox_backend: Literal["process", "gvisor"] = Field(
+        default="process", description="`gvisor` runs programs on a kernel of their own; not ready where it cannot."
+    )
+    sandbox_runsc: str = Field(default="runsc", description="The program of gVisor.")
+    sandbox_runsc_platform: str = Field(default="", description="Its platform; empty leaves the choice to it.")
     isolation_minimum: str = Field(
         default="", description="Layers, separated by commas, without any of which the verifier is not ready."
     )
 
     @property
     def required_layers(self) -> tuple[str, ...]:
-        return tuple(name.strip() for name in self.isolation_minimum.split(",") if name.strip())
+        named = [name.strip() for name in self.isolation_minimum.split(",") if name.strip()]
+        return tuple(dict.fromkeys(named if self.gvisor is None else [*named, "gvisor"]))
+
+    @property
+    def gvisor(self) -> GvisorOptions | None:
+        if self.sandbox_backend == "process":
+            return None
+        return GvisorOptions(self.sandbox_runsc, self.sandbox_runsc_platform)

@@ -17,7 +17,7 @@ from services.verifier.judgement import Judgement, sandbox_error, undetermined
 from services.verifier.kinds import MODULES, Kind, KindUnavailableError, load
 from services.verifier.limits import bind_to_parent, limit_cpu, limit_memory
 from services.verifier.sandbox.runner import SandboxFailedError
-from services.verifier.settings import SandboxOptions
+from services.verifier.settings import GvisorOptions, SandboxOptions
 
 RECURSION_LIMIT = 3_000  # sympy's printers and the parser go deep on honest answers
 
@@ -31,7 +31,7 @@ def main() -> None:
     replies = _claim_output()
     logging.disable(logging.WARNING)  # math-verify warns that its timeouts are off: the kill from outside is ours
     kinds = {name: load(name) for name in MODULES}
-    hello = _prepare(kinds, SandboxOptions(options.sandbox_user_id))
+    hello = _prepare(kinds, _sandbox_options(options))
     if limit_memory(options.memory_bytes):
         isolation.append("rlimit_as")
     cpu_seconds = math.ceil(options.deadline_seconds)
@@ -68,7 +68,14 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--deadline-seconds", type=float, required=True)
     parser.add_argument("--recycle-after", type=int, required=True)
     parser.add_argument("--sandbox-user-id", type=int, required=True)
+    parser.add_argument("--runsc")
+    parser.add_argument("--runsc-platform", default="")
     return parser.parse_args()
+
+
+def _sandbox_options(given: argparse.Namespace) -> SandboxOptions:
+    gvisor = None if given.runsc is None else GvisorOptions(given.runsc, given.runsc_platform)
+    return SandboxOptions(given.sandbox_user_id, gvisor)
 
 
 def _claim_output() -> BinaryIO:

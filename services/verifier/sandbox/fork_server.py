@@ -33,6 +33,7 @@ FILES = 8  # standard input, output, error, report, job, start signal; a checker
 OWN_FILES, STAGED_FILES = 20, 40
 CPUCLOCK_SCHED = 2  # in the number of a process's clock: the scheduler's exact count
 CORES = os.cpu_count() or 1
+LOOK_AGAIN_MS = 2.0
 STOP = b"stop"
 PRELOADED = """
 abc argparse array ast atexit base64 bisect calendar cmath collections contextlib copy csv dataclasses datetime decimal
@@ -59,6 +60,9 @@ class ForkServer:
         entered = self._try("namespaces", namespaces.enter) or ()
         if "mount" in entered and not self._try("mount_namespace", self._enter_root):
             entered = tuple(name for name in entered if name != "mount")
+        if "pid" in entered:  # without it what a program leaves behind is found in /proc
+            for folder in self._plan.get("hidden", ()):
+                namespaces.hide(folder)
         privileges.leave_root(self._plan["user_id"])
         if entered and "user" not in entered and self._try("user_namespace", namespaces.enter_user):
             entered += ("user",)
@@ -145,22 +149,25 @@ class ForkServer:
         """Wait until a program has ended, by itself, out of CPU time or because we are told to end it."""
         out_of_time = False
         watched = select.poll()
-        handle = os.pidfd_open(pid)
-        watched.register(handle, select.POLLIN)
+        handle = _handle_of(pid)
+        if handle is not None:
+            watched.register(handle, select.POLLIN)
         watched.register(self._control, select.POLLIN)
         while True:
             left = cpu_seconds - _cpu_seconds_of(pid)
             if left <= 0 and not out_of_time:
                 out_of_time = True
                 os.kill(pid, signal.SIGKILL)
-            ready = {file for file, _event in watched.poll(None if out_of_time else left / CORES * 1000 + 1)}
-            if handle in ready:
+            patience = None if out_of_time else left / CORES * 1000 + 1
+            ready = {file for file, _event in watched.poll(LOOK_AGAIN_MS if handle is None else patience)}
+            if handle in ready or (handle is None and _has_ended(pid)):
                 break
             if ready and self._control.recv(MAX_MESSAGE) != STOP:
                 os._exit(0)  # the other side is gone; the kernel ends the program with us
             if ready:
                 os.kill(pid, signal.SIGKILL)
-        os.close(handle)
+        if handle is not None:
+            os.close(handle)
         _pid, status, usage = os.wait4(pid, 0)
         return {
             "status": os.waitstatus_to_exitcode(status),
@@ -183,7 +190,7 @@ class ForkServer:
             elif "pid_namespace" in self._layers:
                 os.kill(-1, signal.SIGKILL)
             else:
-                for child in _children():
+                for child in children():
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(child, signal.SIGKILL)
 
@@ -215,12 +222,25 @@ def _become_first_process() -> int:
     os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) & 0xFF)
 
 
+def _handle_of(pid: int) -> int | None:
+    """What is readable when a process has ended. Older gVisors have none: then one looks again and again."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None
+
+
+def _has_ended(pid: int) -> bool:
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
 def _cpu_seconds_of(pid: int) -> float:
     """What all threads of a process have used. Its end does not matter: it is ours to wait for."""
     return time.clock_gettime(~pid << 3 | CPUCLOCK_SCHED)
 
 
-def _children() -> list[int]:
+def children() -> list[int]:
+    """Of this process."""
     listed = Path("/proc/self/task").glob("*/children")
     return [int(pid) for path in listed for pid in path.read_text().split()]
 
@@ -240,8 +260,13 @@ def _take_files(files: list[int]) -> None:
         os.close(file)
 
 
-def main() -> None:
-    plan = json.loads(sys.argv[1])
-    server = ForkServer(plan, socket.socket(fileno=_out_of_the_way(plan["control"])))
+def serve(plan: dict[str, Any], control: int) -> None:
+    """Take on the layers, say which, and run programs until the other end of this socket is gone."""
+    server = ForkServer(plan, socket.socket(fileno=_out_of_the_way(control)))
     server.prepare()
     server.serve()
+
+
+def main() -> None:
+    plan = json.loads(sys.argv[1])
+    serve(plan, plan["control"])

@@ -78,6 +78,11 @@ def enter_root(readable: Iterable[Path], devices: Iterable[Path]) -> None:
     mount("none", "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
 
 
+def hide(folder: str) -> None:
+    """Lay an empty folder that nobody may enter over this one. Raises OSError."""
+    mount("none", folder, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV, "size=4k,mode=0")
+
+
 def _show(path: Path, flags: int) -> None:
     source, target = Path("/old", *path.parts[1:]), path
     if source.is_symlink():

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from potstill.contracts.verification import Limits
+from services.verifier.sandbox.gvisor import LAYER
 from services.verifier.sandbox.runner import Order, Sandbox, SandboxFailedError, run
 from services.verifier.sandbox.syscalls import MACHINE, NUMBERS
 from services.verifier.settings import SandboxOptions
@@ -19,7 +20,7 @@ HONEST = (
     "import csv, difflib, threading\nt = threading.Thread(target=lambda: print(int(input()) + 1))\nt.start()\nt.join()"
 )
 # Below this no untrusted program is run at all, whatever the policy.
-FLOOR = (("seccomp",), ("no_new_privileges",), ("rlimit_as",), ("rlimit_cpu",), ("landlock", "mount_namespace"))
+FLOOR = (("seccomp",), ("no_new_privileges",), ("rlimit_as",), ("rlimit_cpu",), ("landlock", "mount_namespace", LAYER))
 BPF = {"x86_64": 321, "aarch64": 280}
 
 
@@ -34,7 +35,7 @@ class Sandboxes:
     @property
     def checks(self) -> Sandbox:
         if self._checks is None:
-            self._checks = Sandbox.start(self._options.user_id)
+            self._checks = Sandbox.start(self._options.user_id, self._options.gvisor)
         return self._checks
 
     def close(self) -> None:
@@ -47,7 +48,7 @@ def start(options: SandboxOptions) -> Sandboxes:
     """Raises SandboxFailedError when there is no sandbox, it is open, or honest programs do not run in it."""
     if not sys.platform.startswith("linux") or not MACHINE:
         raise SandboxFailedError("programs can be confined on Linux only, on x86-64 and 64-bit ARM")
-    sandbox = Sandbox.start(options.user_id)
+    sandbox = Sandbox.start(options.user_id, options.gvisor)
     try:
         _check_floor(sandbox)
         _check(sandbox)

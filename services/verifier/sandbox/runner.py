@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import socket
 import subprocess
 import sys
@@ -20,6 +21,8 @@ import msgspec
 
 from potstill.contracts.verification import Limits
 from services.verifier.sandbox.fork_server import MAX_MESSAGE, STOP
+from services.verifier.sandbox.gvisor import END_SECONDS, LAYER
+from services.verifier.settings import GvisorOptions
 
 SETTLE_SECONDS = 30.0  # for what is our part: starting a process, taking on layers, ending a process
 PATIENCE = 3.0  # a program that others keep from running gets up to so many times its wall time
@@ -27,7 +30,7 @@ STDERR_BYTES = 4096
 CHUNK = 1 << 16
 ROOT = Path(__file__).parents[3]
 BOOT = (
-    "import sys; sys.path.insert(0, sys.argv[2]); from services.verifier.sandbox.fork_server import main; "
+    "import sys; sys.path.insert(0, sys.argv[2]); from services.verifier.sandbox.MODULE import main; "
     "sys.path[:] = [p for p in sys.path if p != sys.argv[2]] + sys.argv[3:]; main()"
 )
 ENVIRONMENT = {
@@ -87,13 +90,21 @@ class Order:
 class Sandbox:
     """A fork server and what it needs. One program at a time."""
 
-    def __init__(self, process: subprocess.Popen[bytes], control: socket.socket, ready: Ready) -> None:
-        self._process, self._control = process, control
+    def __init__(
+        self, process: subprocess.Popen[bytes], control: socket.socket, ready: Ready, gvisor: GvisorOptions | None
+    ) -> None:
+        self._process, self._control, self._gvisor = process, control, gvisor
         self.layers, self.missing = ready.layers, ready.missing
+        if gvisor is not None:
+            self.layers = (LAYER, *self.layers)
 
     @classmethod
-    def start(cls, user_id: int) -> Self:
+    def start(cls, user_id: int, gvisor: GvisorOptions | None = None) -> Self:
         """Raises SandboxFailedError."""
+        if gvisor is not None and shutil.which(gvisor.runsc) is None:
+            raise SandboxFailedError(
+                f"there is no program {gvisor.runsc}: install gVisor, or set POTSTILL_SANDBOX_RUNSC"
+            )
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         plan = {
             "control": theirs.fileno(),
@@ -101,6 +112,8 @@ class Sandbox:
             "readable": readable_paths(),
             "devices": DEVICES,
         }
+        if gvisor is not None:
+            plan["runsc"] = {"program": gvisor.runsc, "platform": gvisor.platform}
         packages = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
         try:
             process = subprocess.Popen(
@@ -113,7 +126,7 @@ class Sandbox:
                     "-X",
                     "utf8",
                     "-c",
-                    BOOT,
+                    BOOT.replace("MODULE", "fork_server" if gvisor is None else "gvisor"),
                     json.dumps(plan),
                     str(ROOT),
                     *packages,
@@ -131,9 +144,11 @@ class Sandbox:
         try:
             ready = msgspec.json.decode(ours.recv(MAX_MESSAGE), type=Ready)
         except (OSError, msgspec.MsgspecError) as error:
-            process.kill()
-            raise SandboxFailedError(f"its fork server ended with code {process.wait()}, or said nothing") from error
-        return cls(process, ours, ready)
+            ours.close()
+            code = _end(process, gvisor)
+            what = "its fork server" if gvisor is None else f"gVisor, as {gvisor.runsc},"
+            raise SandboxFailedError(f"{what} ended with code {code}, or said nothing") from error
+        return cls(process, ours, ready, gvisor)
 
     @property
     def pid(self) -> int:
@@ -142,8 +157,7 @@ class Sandbox:
     def close(self) -> None:
         """End it, and whatever runs in it."""
         self._control.close()
-        self._process.kill()
-        self._process.wait()
+        _end(self._process, self._gvisor)
 
     def send(self, order: Order, files: Sequence[int]) -> None:
         message = {"memory_bytes": order.limits.memory_bytes, "cpu_seconds": order.limits.cpu_seconds}
@@ -170,11 +184,22 @@ class Sandbox:
 
     def waited_seconds(self) -> float:
         """How long the program that runs now waited while others ran. 0 where the kernel does not tell."""
+        if self._gvisor is not None:
+            return 0.0
         for child in _descendants(self._process.pid):
             with contextlib.suppress(OSError, ValueError, IndexError):
                 delays = [int(path.read_text().split()[1]) for path in Path(f"/proc/{child}/task").glob("*/schedstat")]
                 return max(delays) / 1e9
         return 0.0
+
+
+def _end(process: subprocess.Popen[bytes], gvisor: GvisorOptions | None) -> int:
+    """End what stands at the other end of a control socket that is closed. Returns its exit code."""
+    if gvisor is not None:  # it has more to tidy up, and then ends by itself
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(2 * END_SECONDS)
+    process.kill()
+    return process.wait()
 
 
 def readable_paths() -> list[str]:

@@ -96,4 +96,4 @@ def test_without_landlock_and_namespaces_programs_are_refused_and_the_rest_is_ju
         assert started.verify(EASY)[0].verdict == Verdict.ACCEPTED
         refused = started.post([SUM])
         assert (refused.status_code, refused.json()["code"]) == (422, "unknown_kind")
-        assert "landlock or mount_namespace is not in force" in refused.json()["detail"]
+        assert "landlock or mount_namespace or gvisor is not in force" in refused.json()["detail"]
