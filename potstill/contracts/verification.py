@@ -7,6 +7,12 @@ from typing import Any
 
 import msgspec
 
+WIDEST_INTEGERS = range(-(2**63), 2**64)  # what a message can carry
+WIDE_INTEGER = (
+    "a test holds an integer of more than 64 bits, which no message carries: write it as test code, "
+    '{"code": "assert f(…) == …"}'
+)
+
 
 class Verdict(StrEnum):
     """The outcome of one verification. The last two are no judgement of the response and carry no score."""
@@ -59,3 +65,12 @@ class VerifyResult(msgspec.Struct, frozen=True):
 class VerifyResponse(msgspec.Struct, frozen=True):
     results: tuple[VerifyResult, ...]
     isolation: tuple[str, ...] = ()
+
+
+def holds_wide_integer(value: Any) -> bool:
+    """Whether a test, read from JSON, holds an integer that no message carries."""
+    if isinstance(value, dict):
+        return any(map(holds_wide_integer, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(holds_wide_integer, value))
+    return isinstance(value, int) and value not in WIDEST_INTEGERS

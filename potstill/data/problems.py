@@ -13,6 +13,7 @@ import msgspec
 
 from potstill.contracts.job import DataSpec
 from potstill.contracts.problem import Message, Problem
+from potstill.contracts.verification import WIDE_INTEGER, holds_wide_integer
 from potstill.data.errors import FILE, DataError
 from potstill.data.rows import read_rows
 
@@ -49,6 +50,8 @@ def problem_of(row: dict[str, Any], spec: DataSpec, where: str, number: int) -> 
     """One row. Raises DataError, which names the row by `where`."""
     verification = _shared_verification if isinstance(row.get("reward_model"), dict) else _plain_verification
     kind, reference, tests, function = verification(row, spec, where)
+    if holds_wide_integer(tests):
+        raise DataError("tests", f"{where}: {WIDE_INTEGER}")
     return Problem(
         id=_text(row, "id", where) or f"{number:06d}",
         prompt=_prompt(row, spec.prompt_column, where),

@@ -52,17 +52,19 @@ def test_every_bad_row_is_told_by_its_number(tmp_path: Path) -> None:
         {"prompt": " one ", "answer": "2"},
         {"prompt": "three"},
         {"question": "four", "answer": "1"},
+        {"prompt": "five", "kind": "code", "function": "f", "tests": [{"arguments": [1], "expected": 10**30}]},
     )
     code, printed = check(path)
     assert code == 1
     told = {line.split(":")[0]: line for line in printed.splitlines() if line.startswith("row ")}
-    assert set(told) == {"row 2", "row 3", "row 4", "row 5", "row 6"}
+    assert set(told) == {"row 2", "row 3", "row 4", "row 5", "row 6", "row 7"}
     assert "is not a JSON object" in told["row 2"]
     assert "first in row 1" in told["row 3"]
     assert "the prompt is that of row 1" in told["row 4"]
     assert "neither a reference answer" in told["row 5"]
     assert "no 'prompt'" in told["row 6"]
-    assert "5 of 6 rows have something wrong" in printed
+    assert "more than 64 bits" in told["row 7"]
+    assert "6 of 7 rows have something wrong" in printed
 
 
 def test_a_job_says_what_its_rows_need_and_which_may_not_repeat(tmp_path: Path) -> None:

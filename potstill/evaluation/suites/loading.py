@@ -11,6 +11,7 @@ import msgspec
 
 from potstill.contracts.job import DataSpec
 from potstill.contracts.problem import Problem
+from potstill.contracts.verification import WIDE_INTEGER, holds_wide_integer
 from potstill.data import FILE, DataError, load_problems
 from potstill.data.hub import hub_rows, is_hub_source
 from potstill.data.problems import problem_of
@@ -100,6 +101,8 @@ def _problem(suite: Suite, numbered: NumberedRow) -> Problem:
         return problem
     try:
         problem = suite.read(row)
+        if holds_wide_integer(problem.tests):
+            raise UnmappableRowError(WIDE_INTEGER)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, UnmappableRowError):
             raise

@@ -27,6 +27,8 @@ _FUNCTION = re.compile(
 _GROUP = re.compile(r"(?:\^|(?<![a-zA-Z])\\?sqrt|√)\s*(?=\()")
 _GAP = re.compile(r"(?<=\d)(?:\\[,:;! ]|\{,\}|~|[\u00a0\u2009\u202f])(?=\d{3}(?!\d))")
 _PERCENT = re.compile(r"(?<=[\d}])\s*(?:percent|per cent|\\text\s*\{\s*percent\s*\})$")
+_SUPERSCRIPT = re.compile(r"(?<=[\w)}\]])[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
+_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
 _LONG_EXPONENT = re.compile(r"\^\s*([+-]?\d{2,})")
 _PAREN_FRACTION = re.compile(r"(?<![\w)}])\(([^()]+)\)\s*/\s*\(([^()]+)\)")
 _MEMBER = re.compile(r"\s*([a-zA-Z])\s*(?:\\in(?![a-zA-Z])|∈)\s*")
@@ -42,8 +44,9 @@ class UnreadableError(ValueError):
 
 
 def bare(text: str) -> str:
-    """The answer without delimiters, spaces inside numbers and final punctuation."""
-    return _PERCENT.sub(r"\\%", without_delimiters(_GAP.sub("", text)).rstrip(" .,;:"))
+    """The answer without delimiters, raised characters, spaces inside numbers and final punctuation."""
+    plain = _SUPERSCRIPT.sub(lambda match: f"^{{{match[0].translate(_RAISED)}}}", text)
+    return _PERCENT.sub(r"\\%", without_delimiters(_GAP.sub("", plain)).rstrip(" .,;:"))
 
 
 def is_relation(text: str) -> bool:

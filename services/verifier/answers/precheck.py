@@ -84,7 +84,7 @@ class _Reader:
             return self._group(depth + 1)
         if token in _COMBINATORIAL:
             return _value(self._atom(depth)) + self._atom(depth)
-        return _digits_of(token) if token[0].isdigit() else 0.0
+        return _digits_of(token) if token[0].isdecimal() else 0.0
 
 
 def _digits_of(number: str) -> float:

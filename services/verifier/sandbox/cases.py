@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
-from potstill.contracts.verification import VerifyItem
+from potstill.contracts.verification import WIDE_INTEGER, VerifyItem, holds_wide_integer
 
 
 class CaseError(ValueError):
     """A test that has none of the known forms; the text says what is wrong with it."""
+
+
+Tolerance = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class StdinCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -20,7 +23,7 @@ class StdinCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     stdin: str
     stdout: str
-    tolerance: float = 0.0  # relative or absolute, for numbers
+    tolerance: Tolerance = 0.0  # relative or absolute, for numbers
 
 
 class CallCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -28,7 +31,7 @@ class CallCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     arguments: list[Any]
     expected: Any
-    tolerance: float = 0.0
+    tolerance: Tolerance = 0.0
 
 
 class CodeCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,6 +59,8 @@ def read_case(test: dict[str, Any], function: str | None) -> Case:
     form = next((form for key, form in _FORMS.items() if key in test), None)
     if form is None:
         raise CaseError("a test has stdin and stdout, or arguments and expected, or code")
+    if holds_wide_integer(test):
+        raise CaseError(WIDE_INTEGER)
     try:
         case = msgspec.convert(test, form)
     except msgspec.ValidationError as error:

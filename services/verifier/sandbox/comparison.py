@@ -28,8 +28,8 @@ def _same_tokens(ours: str, theirs: str, tolerance: float) -> bool:
 
 
 def _same_number(ours: str, theirs: str, tolerance: float) -> bool:
-    if max(len(ours), len(theirs)) > NUMBER_CHARACTERS or "_" in ours:
-        return False
+    if max(len(ours), len(theirs)) > NUMBER_CHARACTERS or "_" in ours or not ours.isascii():
+        return False  # what Decimal takes for a number, and a reader of the expected output does not
     try:
         a, b = Decimal(ours), Decimal(theirs)
     except InvalidOperation:

@@ -159,9 +159,9 @@ def _finish() -> None:
     """What an interpreter does at its end."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    if sys.__stdout__ is not None:
-        sys.__stdout__.flush()
+    for stream in (getattr(sys, "stdout", None), sys.__stdout__):
+        if stream is not None and not stream.closed:
+            stream.flush()
 
 
 def _exit_status(ending: SystemExit) -> int:

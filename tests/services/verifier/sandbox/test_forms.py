@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from potstill.contracts.verification import Limits, Verdict, VerifyItem
+from potstill.contracts import wire
+from potstill.contracts.verification import Limits, Verdict, VerifyItem, VerifyRequest
 from services.verifier.sandbox.cases import plain_assertion
 from services.verifier.sandbox.comparison import same_output, same_value
 from services.verifier.sandbox.extraction import program_of
@@ -45,6 +46,8 @@ SCRIPTS = {
         ACCEPTED,
     ),
     "sys.exit after the output": ("import sys\nprint('x')\nsys.exit()", "", "x", ACCEPTED),
+    "a standard output that is closed": ("import sys\nprint('x')\nsys.stdout.close()", "", "x", ACCEPTED),
+    "a standard output that is gone": ("import sys\nprint('x')\nsys.stdout.flush()\ndel sys.stdout", "", "x", ACCEPTED),
     "other text": ("print('Grüße, 世界')", "", "Grüße, 世界", ACCEPTED),
     "space at ends of lines": ("print('a ')\nprint('b\\t')\nprint()", "", "a\nb", ACCEPTED),
     "another spelling of numbers": ("print(0.50, 1e3)", "", "0.5 1000", ACCEPTED),
@@ -291,6 +294,8 @@ def test_which_part_of_a_response_is_the_program(response: str, program: str) ->
     ("printed", "expected", "same"),
     [
         ("1 2", "1  2", True),
+        ("１２", "12", False),
+        ("١٢", "12", False),
         ("1\n2", "1 2", False),
         ("\n1", "1", False),
         ("nan", "NaN", False),
@@ -331,6 +336,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"tests": ({"arguments": [1], "expected": 1},), "function": None}, "`function`"),
     ({"tests": ({"stdin": "x", "stdout": "y", "tolerence": 1},)}, "tolerence"),
     ({"tests": ({"stdin": 1, "stdout": "y"},)}, "str"),
+    ({"tests": ({"stdin": "x", "stdout": "y", "tolerance": -1.0},)}, ">= 0.0"),
     ({"limits": Limits(wall_seconds=1e6)}, "wall_seconds must be above 0 and at most"),
     ({"limits": Limits(memory_bytes=-1)}, "memory_bytes must be above 0"),
 ]
@@ -343,6 +349,18 @@ def test_tests_that_cannot_be_run_are_refused_with_the_reason(verifier: Verifier
     [error] = refused.json()["errors"]
     assert error["field"].startswith("items.1.")
     assert says in error["message"]
+
+
+def test_an_integer_that_no_message_carries_is_refused_and_test_code_takes_it(verifier: Verifier) -> None:
+    item = returns("def f(x): return 10**x", "f", [30], 1)
+    body = wire.encode(VerifyRequest((item,)), media_type=wire.JSON).replace(
+        b'"expected":1', b'"expected":1' + b"0" * 30
+    )
+    refused = verifier.http.post("/v1/verify", content=body, headers={"content-type": wire.JSON})
+    assert (refused.status_code, refused.json()["code"]) == (422, "malformed_tests")
+    assert "more than 64 bits" in refused.json()["detail"]
+    code = {"code": f"assert f(30) == {10**30}"}
+    assert judge(verifier, function("def f(x): return 10**x", "f", code)).verdict == ACCEPTED
 
 
 def test_a_request_with_too_many_tests_is_refused(verifier: Verifier) -> None:
