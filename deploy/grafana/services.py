@@ -174,6 +174,12 @@ VERIFIER = (
         "A second, by reason. `recycled` is routine.",
         (rate("potstill_verifier_workers_ended_total", "reason", ON_INSTANCE, "{{reason}}"),),
     ),
+    Panel(
+        "Verifier: isolation",
+        "Layers of the sandbox that every worker of a replica has found in force; 0 is one that some worker lacks.",
+        (Query(f"min by (layer) (potstill_verifier_isolation{{{ON_INSTANCE}}})", "{{layer}}"),),
+        kind="bars",
+    ),
 )
 QUEUE_SERVER = (
     Panel("Jobs", "By state.", (Query("max by (state) (potstill_jobs)", "{{state}}"),), kind="stack"),

@@ -17,6 +17,8 @@ item_seconds = Histogram(
 queue_seconds = Histogram("potstill_verifier_queue_seconds", "Time an item waits for a worker.", buckets=ITEM_BUCKETS)
 queue_depth = Gauge("potstill_verifier_queue_depth", "Items that wait for a worker.")
 workers = Gauge("potstill_verifier_workers", "Workers that passed their self-test and live.")
+self_tests = Counter("potstill_verifier_self_tests_total", "Self-tests of workers that started.", ["outcome"])
+isolation = Gauge("potstill_verifier_isolation", "1 for a layer that every worker has found in force.", ["layer"])
 workers_ended = Counter(
     "potstill_verifier_workers_ended_total",
     "Workers that ended and were replaced: deadline, cpu, memory, sandbox, recycled, died, garbled, self_test.",
@@ -25,4 +27,5 @@ workers_ended = Counter(
 
 start_at_zero(verdicts, MODULES, Verdict)
 start_at_zero(item_seconds, MODULES)
+start_at_zero(self_tests, ("passed", "failed"))
 start_at_zero(workers_ended, ("deadline", "cpu", "memory", "recycled", "died", "garbled", "self_test"))

@@ -132,9 +132,11 @@ class Pool:
                 failures += 1
                 log.error("a worker did not start", reason=self._last_failure, next_attempt_seconds=pause)
                 metrics.workers_ended.labels("self_test").inc()
+                metrics.self_tests.labels("failed").inc()
                 await asyncio.sleep(pause)
                 continue
             failures = 0
+            metrics.self_tests.labels("passed").inc()
             await self._while_it_lives(worker)
 
     def _own_options(self) -> WorkerOptions:
@@ -146,6 +148,7 @@ class Pool:
         self._living.add(worker)
         self._was_full = self._was_full or len(self._living) >= self._workers
         metrics.workers.set(len(self._living))
+        self._tell_isolation()
         self._idle.put_nowait(worker)
         try:
             reason = await worker.exited()
@@ -158,6 +161,11 @@ class Pool:
         metrics.workers_ended.labels(reason).inc()
         if reason != "recycled":
             log.warning("a worker ended", reason=reason, pid=worker.pid)
+
+    def _tell_isolation(self) -> None:
+        in_force = self.isolation
+        for layer in {layer for worker in self._living for layer in worker.hello.isolation}:
+            metrics.isolation.labels(layer).set(layer in in_force)
 
     async def _dispatch(self) -> None:
         while True:

@@ -67,6 +67,8 @@ def test_capabilities_say_kinds_limits_and_isolation(verifier: Verifier) -> None
     known = wire.decode(verifier.http.get("/v1/capabilities").content, Capabilities, wire.JSON)
     assert known.features == ("choice", "code", "exact", "math")
     assert set(known.isolation) >= LAYERS
+    assert {verifier.metric(f'potstill_verifier_isolation{{layer="{layer}"}}') for layer in known.isolation} == {1.0}
+    assert verifier.metric('potstill_verifier_self_tests_total{outcome="passed"}') >= 2
     assert known.limits["workers"] == 2
 
 
