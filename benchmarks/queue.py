@@ -205,8 +205,8 @@ async def _with(url: str, use: Callable[[Broker], Awaitable[Any]]) -> Any:
         await broker.close()
 
 
-def measure(rounds: int, seconds: float) -> list[Figure]:
-    """Ours and bare in turn, then latency at half the aim."""
+def measure(rounds: int, seconds: float, *, paced: bool = True) -> list[Figure]:
+    """Ours and bare in turn, and with `paced` the latency at half the aim."""
     with tempfile.TemporaryDirectory() as folder:
         server = EmbeddedValkey.prepare(Path(folder) / "valkey", free_ports(["valkey"])["valkey"])
         supervisor = Supervisor(Path(folder) / "logs", RestartPolicy())
@@ -217,27 +217,22 @@ def measure(rounds: int, seconds: float) -> list[Figure]:
             for _ in range(rounds):
                 ours.append(run(server.url, "ours", seconds, None)[0])
                 bare.append(run(server.url, "bare", seconds, None)[0])
-                latencies.append(run(server.url, "ours", seconds, HALF_AIM))
+                if paced:
+                    latencies.append(run(server.url, "ours", seconds, HALF_AIM))
         finally:
             supervisor.stop()
-    return figures(ours, bare, latencies)
+    throughput = beside(
+        "groups through the broker", ours, bare, "bare XADD and XREADGROUP", "groups/s", COMMAND, aim="2,000 groups/s"
+    )
+    return [throughput, *latency_figures(latencies)] if paced else [throughput]
 
 
-def figures(ours: list[float], bare: list[float], paced: list[tuple[float, list[float]]]) -> list[Figure]:
+def latency_figures(paced: list[tuple[float, list[float]]]) -> list[Figure]:
     p50, p99 = ([1000 * float(np.percentile(times, q)) for _, times in paced] for q in (50, 99))
     size, count = len(wire.encode(GROUP)), SAMPLES * TOKENS
     reached = float(np.median([rate for rate, _ in paced]))
     at = f"at {HALF_AIM:,.0f} groups/s offered"
     return [
-        beside(
-            "groups through the broker",
-            ours,
-            bare,
-            "bare XADD and XREADGROUP",
-            "groups/s",
-            COMMAND,
-            aim="2,000 groups/s",
-        ),
         alone(f"latency p50 {at}", p50, "ms", COMMAND),
         alone(f"latency p99 {at}", p99, "ms", COMMAND, aim="< 20 ms", note=f"{at}, {reached:,.0f}/s came through."),
         alone(
