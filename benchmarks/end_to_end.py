@@ -45,7 +45,7 @@ class Shape:
 
     numbers: int  # in a prompt: 4 tokens each, beside 38
     max_tokens: int = 64
-    prompts: int = 4
+    prompts: int = 2
     n: int = 4
     dtype: str = "float32"
 
@@ -197,7 +197,7 @@ def their_split(shape: Shape, told: Told) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=2, help="in full swing, a round and side")
+    parser.add_argument("--steps", type=int, default=3, help="in full swing, a round and side")
     parser.add_argument("--try", action="store_true", dest="is_trial", help="tiny shapes, nothing published")
     given = parser.parse_args()
     model = prepare_weights().resolve()
