@@ -25,6 +25,9 @@ async def watch_until(stopping: asyncio.Event, broker: Broker, seconds: float) -
         except RETRYABLE as error:
             metrics.queue_server_up.set(0)
             log.warning("the queue server cannot be watched", error=str(error))
+        except Exception:  # a record that cannot be read is no reason to refuse everybody's requests
+            metrics.queue_server_up.set(0)
+            log.exception("the queue cannot be watched")
         else:
             metrics.queue_server_up.set(1)
         with contextlib.suppress(TimeoutError):

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from potstill.broker import Broker
 from potstill.service.app import create_app
+from potstill.service.background import in_background
 from potstill.service.errors import UnavailableError
 from potstill.service.peers import Peer, PeerError
 from services.rollout.rollout import Peers
@@ -31,7 +32,7 @@ def build(settings: RolloutSettings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan() -> AsyncIterator[None]:
-        task = asyncio.create_task(worker.run())
+        task = in_background(worker.run(), "tickets", "rollout")
         yield
         worker.stopping.set()
         with contextlib.suppress(asyncio.CancelledError):

@@ -13,6 +13,7 @@ import potstill
 from potstill.contracts.capabilities import Capabilities
 from potstill.contracts.generation import GenerateRequest, GenerateResponse, PromptSamples, Sample
 from potstill.service.app import create_app
+from potstill.service.background import in_background
 from potstill.service.errors import ServiceError, UnavailableError
 from potstill.service.http import message_response, openapi_messages, read_message, until_disconnect
 from potstill.service.logs import get_logger
@@ -45,7 +46,7 @@ class Student:
     @contextlib.asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
         """Load and watch the engine while the probes are served; stop it at the end."""
-        keeper = asyncio.create_task(self._keep())
+        keeper = in_background(self._keep(), "engine", "student")
         try:
             yield
         finally:

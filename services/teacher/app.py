@@ -14,6 +14,7 @@ import potstill
 from potstill.contracts.capabilities import Capabilities
 from potstill.contracts.scoring import ScoreRequest, ScoreResponse
 from potstill.service.app import create_app
+from potstill.service.background import in_background
 from potstill.service.errors import ConflictError, ServiceError, UnavailableError
 from potstill.service.http import message_response, openapi_messages, read_message, until_disconnect
 from potstill.service.logs import get_logger
@@ -48,7 +49,7 @@ class Teacher:
     @contextlib.asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
         """Load and watch the engine while the probes are served; stop it at the end."""
-        keeper = asyncio.create_task(self._keep())
+        keeper = in_background(self._keep(), "engine", "teacher")
         try:
             yield
         finally:

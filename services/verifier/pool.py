@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Self
 
 from potstill.contracts.verification import VerifyItem
+from potstill.service.background import in_background
 from potstill.service.errors import OverloadedError, TooLargeError, UnavailableError
 from potstill.service.logs import get_logger
 from services.verifier import metrics
@@ -53,8 +54,8 @@ class Pool:
 
     async def __aenter__(self) -> Self:
         processes = self._workers + math.ceil(self._workers / 2)
-        self._tasks = [asyncio.create_task(self._keep_worker()) for _ in range(processes)]
-        self._tasks += [asyncio.create_task(self._dispatch()) for _ in range(self._workers)]
+        self._tasks = [in_background(self._keep_worker(), "a worker's place", "verifier") for _ in range(processes)]
+        self._tasks += [in_background(self._dispatch(), "dispatch", "verifier") for _ in range(self._workers)]
         return self
 
     async def __aexit__(self, *_error: object) -> None:

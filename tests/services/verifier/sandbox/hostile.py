@@ -111,7 +111,7 @@ ASLEEP = frozenset(
 
 def limits(name: str) -> Limits:
     """Enough wall time for those that compute, also on a busy machine, and little for those that sleep."""
-    return Limits(wall_seconds=1.0 if name in ASLEEP else 5.0, cpu_seconds=0.4, memory_bytes=2**27)
+    return Limits(wall_seconds=1.0 if name in ASLEEP else 8.0, cpu_seconds=0.4, memory_bytes=2**27)
 
 
 # Each prints "out" only if what it tries succeeded.

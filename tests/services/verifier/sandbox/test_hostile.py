@@ -44,7 +44,7 @@ def test_a_program_that_will_not_end_well_gets_its_verdict(verifier: Verifier, n
     result = judge(verifier, script(source, "", "never this", hostile.limits(name)))
     assert result.verdict in verdicts, result
     assert result.score == 0.0
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - begun < 30
 
 
 def test_time_is_charged_as_it_was_used(verifier: Verifier) -> None:
