@@ -97,6 +97,6 @@ def build_rl_teacher(folder: Path = RL_TEACHER) -> Path:
         assert ended.checkpoint is not None, "a job that succeeded has one"
         assert ended.heldout is not None, "it was asked for"
         with replaced_when_done(folder) as draft:
-            shutil.copytree(Path(ended.checkpoint) / "hf", draft, dirs_exist_ok=True)
+            shutil.copytree(ended.checkpoint, draft, dirs_exist_ok=True)
             (draft / "facts.json").write_text(json.dumps(ended.heldout.model_dump(), indent=1) + "\n")
     return folder

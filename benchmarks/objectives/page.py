@@ -27,8 +27,8 @@ def page(settings: Sequence[Setting], found: Found, seeds: Sequence[int]) -> str
         [
             "# Objectives, side by side",
             "",
-            f"{len(seeds)} seeds each, {STEPS} steps of 32 prompts with 4 samples, one learning rate for all,",
-            "no tuning of any; one platform for each setting, one job after the other.",
+            f"{len(seeds)} seeds each, {STEPS} steps of 32 prompts with 4 samples, one learning rate for all of a",
+            "setting, no tuning of any; one platform for each setting, one job after the other.",
             "",
             "± is half of the 95% interval over seeds (Student's t); a gap whose interval holds zero is no gap.",
             "Accuracy is greedy, on 400 held-out problems. Reverse KL is that of the sampled tokens, in nats a token,",
@@ -65,7 +65,8 @@ def _section(setting: Setting, found: Sequence[Outcome]) -> list[str]:
                 f"{statistics.fmean(o.seconds for o in own):.0f}",
             ]
         )
-    return [f"## {setting.title}", "", setting.described(), "", *[f"| {' | '.join(row)} |" for row in rows], ""]
+    told = f"{setting.described()} Learning rate {setting.lr:g}."
+    return [f"## {setting.title}", "", told, "", *[f"| {' | '.join(row)} |" for row in rows], ""]
 
 
 def _told(values: Sequence[float], sign: str = "") -> str:

@@ -17,7 +17,7 @@ OFFSET = 0.1
 SHARED = {
     "sampling": {"n": 4, "temperature": 1.0, "max_tokens": 4},
     "training": {
-        "steps": STEPS, "prompts_per_step": 32, "lr": 5e-4, "schedule": "linear", "warmup_steps": 6, "max_staleness": 1,
+        "steps": STEPS, "prompts_per_step": 32, "schedule": "linear", "warmup_steps": 6, "max_staleness": 1,
     },
     "eval": {"every": 0, "n": 1, "temperature": 0.0},
 }  # fmt: skip
@@ -40,6 +40,7 @@ class Setting:
     arms: tuple[Arm, ...]
     build: Callable[[], object]
     described: Callable[[], str]
+    lr: float = 5e-4
 
     @property
     def models(self) -> dict[str, str]:
@@ -61,6 +62,7 @@ class Setting:
             "data": {name: str(self.data.absolute() / f"{name}.jsonl") for name in ("train", "heldout")},
             "objective": dict(arm.objective),
             **SHARED,
+            "training": SHARED["training"] | {"lr": self.lr},
         }
 
 
@@ -147,6 +149,7 @@ SETTINGS = (
         (OPD, exopd(1.25), OPDVR, GRPD),
         build_domains,
         _domains_described,
+        lr=2e-4,
     ),
     Setting(
         "teacher by RL",
