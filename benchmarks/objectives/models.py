@@ -16,7 +16,7 @@ from benchmarks.objectives.running import platform, run_job
 from examples.folders import is_complete, replaced_when_done
 from examples.small_pair.problems import NUM_HELDOUT, problems
 from examples.small_pair.train import FOLDER as PAIR
-from examples.small_pair.train import accuracy, save, teach, untaught
+from examples.small_pair.train import accuracy, build_pair, save, teach, untaught
 
 MODELS = Path("artifacts/models")
 DOMAINS = MODELS / "two-domains"
@@ -79,6 +79,7 @@ def build_rl_teacher(folder: Path = RL_TEACHER) -> Path:
     """
     if is_complete(folder, ("model.safetensors", "facts.json")):
         return folder
+    build_pair()
     student = str((PAIR / "student").absolute())
     job = {
         "name": "rl-teacher",
