@@ -20,10 +20,11 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from benchmarks.figures import Figure, alone, beside, line, publish
 from learner.batch import MicroBatch, step_batch
-from learner.forward import can_share_prompts
 from learner.head import head_logprobs
+from learner.layout import supports
 from learner.model import Student, response_logprobs
 from learner.objectives import resolve
+from learner.packing import Layout
 from potstill.contracts.arrays import LogProbs, TokenIds
 from potstill.contracts.generation import FinishReason
 from potstill.contracts.objective import ObjectiveSpec
@@ -74,11 +75,11 @@ def student_of(size: Size, device: torch.device) -> Student:
     torch.manual_seed(0)
     model = Qwen2ForCausalLM(config).to(device).train()
     student = Student(model, None, "random", torch.bfloat16, is_adapter=False)
-    student.shares_prompts = can_share_prompts(student.body)
+    assert supports(student.body, Layout.BRANCHES)
     return student
 
 
-def micro_batch(size: Size, seed: int, *, share: bool) -> MicroBatch:
+def micro_batch(size: Size, seed: int, layout: Layout) -> MicroBatch:
     rng = np.random.default_rng(seed)
     values = LogProbs.of(np.full(size.response, -10.0))
     samples = tuple(
@@ -87,7 +88,7 @@ def micro_batch(size: Size, seed: int, *, share: bool) -> MicroBatch:
     )
     prompt = TokenIds.of(rng.integers(0, size.vocab, size.prompt))
     group = TrajectoryGroup(TicketId("bench", Phase.TRAIN, 1, 0), "p", "t", prompt, samples, 0.0, 0.0, "bench")
-    (micro,) = step_batch([group], resolve(ObjectiveSpec()), 10**9, share_prompts=share).micro_batches
+    (micro,) = step_batch([group], resolve(ObjectiveSpec()), 10**9, layout).micro_batches
     return micro
 
 
@@ -149,7 +150,7 @@ def compare(name: str, tokens: int, sides: Sides, meter: Meter, rounds: int) -> 
 def measure(size: Size, meter: Meter) -> list[Figure]:
     device = meter.device
     student = student_of(size, device)
-    shared, whole = (micro_batch(size, 1, share=share).to(device) for share in (student.shares_prompts, False))
+    shared, whole = (micro_batch(size, 1, layout).to(device) for layout in (Layout.BRANCHES, Layout.ROWS))
 
     def update(logprobs: Callable[[Student, MicroBatch], Tensor], batch: MicroBatch) -> None:
         logprobs(student, batch).mean().backward()  # type: ignore[no-untyped-call]
@@ -174,6 +175,21 @@ def measure(size: Size, meter: Meter) -> list[Figure]:
     return found + _head(student, size, meter)
 
 
+def packed(size: Size, meter: Meter) -> list[Figure]:
+    """An update of samples in one row, on a GPU with flex attention."""
+    student = student_of(size, meter.device)
+    whole, row = (micro_batch(size, 1, layout).to(meter.device) for layout in (Layout.ROWS, Layout.PACKED))
+
+    def update(attention: str, logprobs: Callable[[Student, MicroBatch], Tensor], batch: MicroBatch) -> None:
+        student.causal.set_attn_implementation(attention)
+        logprobs(student, batch).mean().backward()  # type: ignore[no-untyped-call]
+        student.model.zero_grad()
+
+    attention = "flex_attention" if meter.device.type == "cuda" else "sdpa"
+    sides = (partial(update, attention, ours, row), partial(update, "sdpa", naive, whole))
+    return compare(f"update, packed row, {size}", size.num_tokens, sides, meter, size.rounds)
+
+
 def _head(student: Student, size: Size, meter: Meter) -> list[Figure]:
     """The head alone, over as many positions as a micro-batch has tokens, forward and backward in float32."""
     hidden_MD = torch.randn(size.num_tokens, size.hidden, device=student.device, requires_grad=True)
@@ -195,7 +211,8 @@ def main() -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if device.type == "cpu" and not given.small:
         raise SystemExit("there is no GPU here: --small tries it on the CPU")
-    figures = measure(SMALL if given.small else LARGE, Meter(device))
+    size, meter = SMALL if given.small else LARGE, Meter(device)
+    figures = measure(size, meter) + packed(size, meter)
     if given.small:
         print("\n".join(line(figure) for figure in figures))
     else:

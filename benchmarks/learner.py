@@ -79,8 +79,7 @@ def our_update(model: str, dtype: str) -> Update:
     optimizer = StudentOptimizer(student.trainable(), spec)
 
     def update(order: dict[str, Any]) -> float:
-        share = student.shares_prompts
-        batch = step_batch([_group(order)], objective, spec.micro_batch_tokens, share_prompts=share)
+        batch = step_batch([_group(order)], objective, spec.micro_batch_tokens, student.layout)
         numbers = accumulate_gradients(student, batch, objective, 1.0, stopwatch=Stopwatch(), check=lambda: None)
         optimizer.step(1)
         return numbers.loss

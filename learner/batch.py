@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from learner.forward import Inputs, branches, whole_rows
+from learner.layout import LAYOUTS, Inputs
 from learner.objectives.group import group_advantages
 from learner.objectives.objective import Objective, Route
 from learner.objectives.terms import Known, Mask, Term, counted
-from learner.packing import Cut, pack
+from learner.packing import Cut, Layout, pack
 from potstill.contracts.arrays import LogProbs
 from potstill.contracts.trajectory import Trajectory, TrajectoryGroup
 
@@ -107,18 +107,17 @@ class StepBatch:
 
 
 def step_batch(
-    groups: Sequence[TrajectoryGroup], objective: Objective, max_tokens: int, *, share_prompts: bool = False
+    groups: Sequence[TrajectoryGroup], objective: Objective, max_tokens: int, layout: Layout = Layout.ROWS
 ) -> StepBatch:
     """Cut a step into micro-batches of at most `max_tokens` padded tokens (a longer row has one of its own).
 
-    With `share_prompts` a group's prompt is read once for all its samples, where that means fewer padded tokens. The
-    cut depends on nothing but the groups and their order. Tombstones have no rows. Raises JobError for a group of an
-    unknown teacher.
+    The cut depends on nothing but the groups and their order. Tombstones have no rows. Raises JobError for a group of
+    an unknown teacher.
     """
     rows = [row for number, group in enumerate(groups) for row in _rows(group, objective, number)]
     teachers = tuple(sorted({row.teacher for row in rows}))
     shares = {term: _shares(term, rows, objective) for term in objective.terms}
-    cuts = pack([(row.group, len(row.prompt_ids), row.num_response_tokens) for row in rows], max_tokens, share_prompts)
+    cuts = pack([(row.group, len(row.prompt_ids), row.num_response_tokens) for row in rows], max_tokens, layout)
     micro_batches = tuple(_micro_batch(rows, cut, teachers, shares) for cut in cuts)
     return StepBatch(
         micro_batches=micro_batches,
@@ -188,10 +187,7 @@ def _micro_batch(
     rows = [step_rows[index] for index in cut.rows]
     lengths = [row.num_response_tokens for row in rows]
     prompts, responses = [row.prompt_ids for row in rows], [row.trajectory.token_ids for row in rows]
-    if cut.shared:
-        inputs, hidden_M = branches([row.group for row in rows], prompts, responses)
-    else:
-        inputs, hidden_M = whole_rows(prompts, responses)
+    inputs, hidden_M = LAYOUTS[cut.layout]([row.group for row in rows], prompts, responses)
     samples = [row.trajectory for row in rows]
     candidate_ids_MK, candidate_teacher_MK = _candidates(samples)
     return MicroBatch(

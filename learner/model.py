@@ -12,8 +12,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from learner.batch import MicroBatch
 from learner.errors import JobError
-from learner.forward import can_share_prompts, hidden_states
 from learner.head import head_logprobs
+from learner.layout import supports
+from learner.packing import Layout
 from potstill.contracts.job import StudentSpec
 
 HEAD_TOLERANCE = 1e-3
@@ -28,7 +29,7 @@ class Student:
     name: str  # what the job spec calls it
     dtype: torch.dtype
     is_adapter: bool
-    shares_prompts: bool = False  # whether its body can read a prompt once for several responses
+    layout: Layout = Layout.ROWS  # how samples lie before its body
 
     @property
     def causal(self) -> Any:
@@ -70,6 +71,7 @@ def load_student(
     device: torch.device,
     checkpoint_folder: Path | None = None,
     gradient_checkpointing: bool = False,
+    packing: bool = False,
 ) -> Student:
     """Load the student of the spec, or the state of a checkpoint's `hf` folder. Raises JobError.
 
@@ -87,11 +89,28 @@ def load_student(
         dtype=getattr(torch, spec.dtype),
         is_adapter=spec.lora is not None,
     )
+    _check_head(student)
+    if packing:
+        _pack(student)
+    elif not gradient_checkpointing and supports(student.body, Layout.BRANCHES):
+        student.layout = Layout.BRANCHES
     if gradient_checkpointing:
         student.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    _check_head(student)
-    student.shares_prompts = not gradient_checkpointing and can_share_prompts(student.body)
     return student
+
+
+def _pack(student: Student) -> None:
+    """Have samples packed into one row; on a GPU with flex attention, which skips what nothing sees."""
+    try:
+        if student.device.type == "cuda":
+            student.causal.set_attn_implementation("flex_attention")
+        packs = supports(student.body, Layout.PACKED)
+    except ValueError as error:
+        raise JobError("student_unsupported", f"{student.name!r} cannot be packed: {error}") from error
+    if not packs:
+        message = f"{student.name!r} does not give the same in a packed row: leave training.packing out"
+        raise JobError("student_unsupported", message)
+    student.layout = Layout.PACKED
 
 
 def _load(spec: StudentSpec, checkpoint_folder: Path | None) -> tuple[Any, Any]:
@@ -149,7 +168,7 @@ def response_logprobs(
     Only the hidden states that predict response tokens go through the head, in float32 and in chunks.
     """
     with torch.autocast(student.device.type, torch.bfloat16, enabled=student.dtype is torch.bfloat16):
-        hidden_MD = hidden_states(student.body, batch.inputs).index_select(0, batch.hidden_M)
+        hidden_MD = batch.inputs.hidden_states(student.body).index_select(0, batch.hidden_M)
     # The sampled token and the candidates are read together.
     ids_MJ = torch.cat([batch.target_M[:, None], batch.candidate_ids_MK], dim=1)
     logprob_MJ, entropy_M = head_logprobs(

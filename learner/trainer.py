@@ -104,6 +104,7 @@ class Trainer:
             device=self.options.device,
             checkpoint_folder=None if resumed is None else self.checkpoints.path(resumed) / MODEL,
             gradient_checkpointing=self.spec.training.gradient_checkpointing,
+            packing=self.spec.training.packing,
         )
         self.optimizer = StudentOptimizer(self.student.trainable(), self.spec.training)
         if resumed is not None:
@@ -141,7 +142,7 @@ class Trainer:
             groups,
             self.objective,
             self.spec.training.micro_batch_tokens,
-            share_prompts=self.student.shares_prompts,
+            self.student.layout,
         )
         statistics = accumulate_gradients(
             self.student,

@@ -79,6 +79,10 @@ class TrainingSpec(Strict):
     keep_checkpoints: Positive = 2
     micro_batch_tokens: Positive = Field(default=8192, description="Padded tokens in one forward and backward.")
     gradient_checkpointing: bool = False
+    packing: bool = Field(
+        default=False,
+        description="Samples go through the student in one row without padding, each prompt once; made for GPUs.",
+    )
     max_tombstone_share: float = Field(
         default=0.25, ge=0, le=1, description="More failed tickets in a step fail the job."
     )
