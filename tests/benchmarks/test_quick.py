@@ -64,8 +64,15 @@ def test_what_looks_like_a_loss_is_measured_once_more(
     assert "codec once more" in capsys.readouterr().out
 
 
-def test_every_part_has_its_committed_ratios() -> None:
+def test_every_part_has_its_committed_ratios_and_every_processor_the_stable_ones() -> None:
     committed = json.loads((ROOT / quick.COMMITTED).read_text())
-    assert set(committed) == set(quick.PARTS)
-    assert set(quick.STABLE) < set(quick.PARTS)
-    assert all(ratio > 0 for ratios in committed.values() for ratio in ratios.values())
+    assert {part for parts in committed.values() for part in parts} == set(quick.PARTS)
+    assert all(set(quick.STABLE) <= set(parts) for parts in committed.values())
+    assert all(r > 0 for parts in committed.values() for ratios in parts.values() for r in ratios.values())
+
+
+def test_a_processor_is_compared_with_itself_and_a_new_one_with_the_lowest() -> None:
+    every = {"a": {"codec": {"speed": 3.0}, "queue": {"rate": 2.0}}, "b": {"codec": {"speed": 1.0}}}
+    assert quick.committed_for("a", every) == every["a"]
+    assert quick.committed_for("b", every) == {"codec": {"speed": 1.0}, "queue": {"rate": 2.0}}
+    assert quick.committed_for("c", every) == {"codec": {"speed": 1.0}, "queue": {"rate": 2.0}}
