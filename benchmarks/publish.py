@@ -19,6 +19,7 @@ from benchmarks.processes import TOKEN, Service, running
 from examples.smollm2.weights import prepare_weights
 from learner.model import Student, load_student
 from learner.policy import Policies
+from learner.sharding import weights
 from potstill.contracts.arrays import TokenIds
 from potstill.contracts.generation import GenerateRequest, Prompt, Sampling
 from potstill.contracts.job import LoraSpec, StudentSpec
@@ -43,7 +44,7 @@ class Loop:
             for parameter in self.student.trainable():
                 parameter.add_(1e-4)
         begun = time.perf_counter()
-        self.policies.publish(self.version, self.student)
+        self.policies.publish(self.version, self.student, weights(self.student))
         written = time.perf_counter()
         reference = self.policies.reference(self.version)
         prompt = Prompt(TokenIds.of([17, 18, 19]))

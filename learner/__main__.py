@@ -1,9 +1,10 @@
-"""`python -m learner`."""
+"""`python -m learner`; under torchrun, one of the processes that train a student together."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 
 import torch
 from transformers.utils.logging import disable_progress_bar
@@ -11,7 +12,10 @@ from transformers.utils.logging import disable_progress_bar
 from learner.app import build
 from learner.control import Heartbeat
 from learner.lane import Lane
+from learner.ranks import Ranks, device_of
+from learner.report import Stopwatch
 from learner.settings import LearnerSettings
+from learner.shard import Shard
 from potstill.service.serve import serve_in_thread, settings_or_exit
 
 
@@ -20,12 +24,32 @@ def main() -> None:
     disable_progress_bar()  # the log is lines
     _make_deterministic(settings.learner_threads)
     heartbeat = Heartbeat()
-    lane = Lane(settings, heartbeat)
+    device = device_of(settings.learner_device)
+    ranks = Ranks.join(device.type)
+    work = _lead if ranks.leads else _follow
+    if ranks.local_rank == 0:
+        probes = serve_in_thread(build(settings, heartbeat), settings)
+        work(settings, heartbeat, ranks, device)
+        probes.should_exit = True
+    else:
+        work(settings, heartbeat, ranks, device)
+    sys.exit(1 if ranks.broken else 0)
+
+
+def _lead(settings: LearnerSettings, heartbeat: Heartbeat, ranks: Ranks, device: torch.device) -> None:
+    lane = Lane(settings, heartbeat, ranks, device)
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: lane.stop())
-    probes = serve_in_thread(build(settings, heartbeat), settings)
     lane.run()
-    probes.should_exit = True
+
+
+def _follow(settings: LearnerSettings, heartbeat: Heartbeat, ranks: Ranks, device: torch.device) -> None:
+    for name in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(name, signal.SIG_IGN)  # it ends when the leader does, which finishes its step first
+    shard = Shard(ranks, device, Stopwatch(), heartbeat.beat)
+    heartbeat.rest()
+    while ranks.follow(shard):
+        heartbeat.rest()
 
 
 def _make_deterministic(threads: int) -> None:

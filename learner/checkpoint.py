@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ OPTIMIZER = "optimizer.pt"
 MODEL = "hf"
 
 log = get_logger("learner")
+
+Weights = Mapping[str, torch.Tensor]  # whole, by the names of the model's state
 
 
 class FileEntry(msgspec.Struct, frozen=True):
@@ -65,11 +68,11 @@ class Checkpoints:
         folder.mkdir(parents=True, exist_ok=True)
         remove_leftovers(folder)
 
-    def save(self, step: int, student: Student, optimizer: StudentOptimizer) -> None:
+    def save(self, step: int, student: Student, weights: Weights, optimizer: dict[str, Any]) -> None:
         """Write a complete checkpoint, then remove the oldest ones."""
         with new_folder(self._folder / _name(step)) as folder:
-            save_model(student, folder / MODEL)
-            torch.save(optimizer.state(), folder / OPTIMIZER)
+            save_model(student, weights, folder / MODEL)
+            torch.save(optimizer, folder / OPTIMIZER)
             failpoints.reached("learner.mid_checkpoint", step)
             write_manifest(folder, self._facts, step)
         for old in self.steps()[: -self._keep]:
@@ -90,20 +93,21 @@ class Checkpoints:
     def path(self, step: int) -> Path:
         return self._folder / _name(step)
 
-    def load_optimizer(self, step: int, optimizer: StudentOptimizer, device: torch.device) -> None:
-        optimizer.load(torch.load(self.path(step) / OPTIMIZER, map_location=device, weights_only=True))
+
+def load_optimizer(checkpoint: Path, optimizer: StudentOptimizer) -> None:
+    optimizer.load(torch.load(checkpoint / OPTIMIZER, map_location="cpu", weights_only=True))
 
 
-def write_final(folder: Path, student: Student, facts: JobFacts, step: int) -> None:
+def write_final(folder: Path, student: Student, weights: Weights, facts: JobFacts, step: int) -> None:
     """The model to take home: a Hugging Face folder, or a PEFT adapter folder, with tokenizer and manifest."""
     with new_folder(folder) as temporary:
-        save_model(student, temporary)
+        save_model(student, weights, temporary)
         write_manifest(temporary, facts, step)
 
 
-def save_model(student: Student, folder: Path) -> None:
+def save_model(student: Student, weights: Weights, folder: Path) -> None:
     """Model (float32 master weights) or adapter, with config and tokenizer, as `from_pretrained` reads them."""
-    student.model.save_pretrained(folder)
+    student.model.save_pretrained(folder, state_dict=dict(weights))
     student.tokenizer.save_pretrained(folder)
 
 

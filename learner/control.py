@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 from learner import metrics
@@ -17,13 +18,17 @@ class Heartbeat:
     def __init__(self) -> None:
         self._last = time.monotonic()
 
+    def rest(self) -> None:
+        """Nothing to do until the next beat, however long that takes."""
+        self._last = math.inf
+
     def beat(self) -> None:
         self._last = time.monotonic()
         metrics.heartbeat_seconds.set_to_current_time()
 
     @property
     def age_seconds(self) -> float:
-        return time.monotonic() - self._last
+        return max(0.0, time.monotonic() - self._last)
 
 
 class Control:
@@ -47,6 +52,10 @@ class Control:
 
     def lose(self, reason: str) -> None:
         self._lost = reason
+
+    def beat(self) -> None:
+        """A sign of life where nothing may stop."""
+        self._heartbeat.beat()
 
     def stop(self) -> None:
         """The process was asked to end."""

@@ -33,6 +33,11 @@ class Stems:
     def num_padded_tokens(self) -> int:
         return self.stem_ids_GL.numel() + self.branch_ids_NT.numel()
 
+    @property
+    def num_forwards(self) -> int:
+        """How often the decoder runs."""
+        return 2 if self.branch_ids_NT.shape[1] else 1
+
     def to(self, device: torch.device) -> Stems:
         return Stems(**{name: tensor.to(device) for name, tensor in vars(self).items()})
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 import uuid
 from pathlib import Path
-from typing import Any
 
 import torch
 from pydantic import ValidationError
@@ -14,9 +12,11 @@ from pydantic import ValidationError
 from learner import metrics
 from learner.channel import Holder, JobChannel
 from learner.control import Control, Heartbeat
-from learner.errors import JobCancelled, JobError, JobPaused, LaneStopping, LeaseLost
+from learner.errors import JobCancelled, JobError, JobPaused, LaneStopping, LeaseLost, job_error
 from learner.link import Link, LinkTimeoutError
+from learner.ranks import Ranks
 from learner.settings import LearnerSettings
+from learner.shard import free_memory
 from learner.storage import write_file
 from learner.trainer import Trainer, TrainerOptions
 from potstill.broker import Broker
@@ -31,12 +31,12 @@ log = get_logger("learner")
 class Lane:
     """One lane: it works on one job at a time until it is stopped."""
 
-    def __init__(self, settings: LearnerSettings, heartbeat: Heartbeat) -> None:
-        self._settings, self._heartbeat = settings, heartbeat
+    def __init__(self, settings: LearnerSettings, heartbeat: Heartbeat, ranks: Ranks, device: torch.device) -> None:
+        self._settings, self._heartbeat, self._ranks = settings, heartbeat, ranks
         self._stopping = threading.Event()
         self._control: Control | None = None
         self._options = TrainerOptions(
-            device=_device(settings.learner_device),
+            device=device,
             reissue_seconds=settings.learner_reissue_seconds,
             samples_kept=settings.learner_samples_kept,
         )
@@ -48,18 +48,19 @@ class Lane:
             self._control.stop()
 
     def run(self) -> None:
-        """Work until stopped."""
+        """Work until stopped, or until the ranks of this learner are no longer at the same place."""
         self._link = Link()
         self._broker = self._link.call(_connect(self._settings.redis_url))
         log.info("lane is up", lane=self._settings.lane, owner=self._settings.owner, device=str(self._options.device))
         try:
-            while not self._stopping.is_set():
+            while not (self._stopping.is_set() or self._ranks.broken):
                 self._heartbeat.beat()
                 if not self._work_on_next():
                     self._stopping.wait(self._settings.learner_poll_seconds)
         except LaneStopping:
             pass  # asked to end while it waited for a job
         finally:
+            self._ranks.dismiss()
             self._link.call(self._broker.close(), timeout=1.0)
             self._link.close()
 
@@ -91,7 +92,7 @@ class Lane:
         finally:
             renewal.cancel()
             metrics.working.set(0)
-            _free_memory()
+            free_memory()
         metrics.jobs.labels(outcome).inc()
         log.info("job left this lane", job=record.id, outcome=outcome)
         return True
@@ -126,7 +127,8 @@ class Lane:
             raise
         except Exception as error:
             log.error("job failed", job=record.id, exc_info=error)
-            channel.end(JobState.FAILED, error=_described(error))
+            reason = job_error(error)
+            channel.end(JobState.FAILED, error={"code": reason.code, "detail": reason.detail})
             return "failed"
         finally:
             if trainer is not None:
@@ -141,32 +143,8 @@ class Lane:
         except ValidationError as error:
             raise JobError("invalid_spec", f"this learner does not understand the job: {error}") from error
         write_file(folder / "spec.json", spec.model_dump_json(by_alias=True, indent=2).encode())
-        return Trainer(record.id, spec, folder, channel, control, self._options)
+        return Trainer(record.id, spec, folder, channel, control, self._options, self._ranks)
 
 
 async def _connect(url: str) -> Broker:
     return Broker.connect(url, patient=True)
-
-
-def _described(error: Exception) -> dict[str, Any]:
-    """Why the job failed, as the record holds it."""
-    if isinstance(error, JobError):
-        return {"code": error.code, "detail": error.detail}
-    if isinstance(error, torch.OutOfMemoryError):
-        advice = "lower training.micro_batch_tokens, set training.gradient_checkpointing, or use student.lora"
-        return {"code": "out_of_memory", "detail": f"the learner's device has too little memory: {advice}"}
-    if isinstance(error, OSError):
-        return {"code": "storage", "detail": f"the artifacts could not be read or written: {error}"}
-    return {"code": "internal", "detail": f"{type(error).__name__}: {error}; the learner's log has the traceback"}
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(name)
-
-
-def _free_memory() -> None:
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from learner.errors import JobError
+from learner.sharding import by_kind, clip_gradients, gathered, placed_like
 from potstill.contracts.job import TrainingSpec
 
 
@@ -36,13 +37,17 @@ class Update:
 
 
 class StudentOptimizer:
-    """AdamW over the trainable parameters."""
+    """AdamW over the trainable parameters, of which a rank may hold slices."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], spec: TrainingSpec) -> None:
         self._parameters = list(parameters)
         self._spec = spec
         self._adamw = torch.optim.AdamW(
-            self._parameters, lr=spec.lr, betas=spec.betas, weight_decay=spec.weight_decay, fused=True
+            [{"params": kind} for kind in by_kind(self._parameters)],
+            lr=spec.lr,
+            betas=spec.betas,
+            weight_decay=spec.weight_decay,
+            fused=True,
         )
         self.nonfinite_in_a_row = 0
 
@@ -52,7 +57,7 @@ class StudentOptimizer:
         A gradient that is not finite leaves the weights alone. Raises JobError after `max_nonfinite_steps` in a row.
         """
         rate = learning_rate(self._spec, step)
-        norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, self._spec.clip_norm))
+        norm = clip_gradients(self._parameters, self._spec.clip_norm)
         skipped = not math.isfinite(norm)
         if not skipped:
             for group in self._adamw.param_groups:
@@ -72,10 +77,22 @@ class StudentOptimizer:
             message = f"{self.nonfinite_in_a_row} gradients in a row were not finite: lower training.lr, or use float32"
             raise JobError("gradient_not_finite", message)
 
-    def state(self) -> dict[str, Any]:
-        """Tensors and plain values only, so that it loads without pickle's code."""
-        return {"adamw": self._adamw.state_dict(), "nonfinite_in_a_row": self.nonfinite_in_a_row}
+    def state(self, *, keep: bool = True) -> dict[str, Any]:
+        """Tensors and plain values only, so that it loads without pickle's code; the same for any number of ranks.
+
+        Every rank takes part; those without `keep` get no tensors.
+        """
+        moments = {
+            index: {name: gathered(value, keep=keep) for name, value in self._adamw.state[parameter].items()}
+            for index, parameter in enumerate(self._parameters)
+            if parameter in self._adamw.state
+        }
+        settings = {name: value for name, value in self._adamw.param_groups[0].items() if name != "params"}
+        adamw = {"state": moments, "param_groups": [settings | {"params": list(range(len(self._parameters)))}]}
+        return {"adamw": adamw, "nonfinite_in_a_row": self.nonfinite_in_a_row}
 
     def load(self, state: dict[str, Any]) -> None:
-        self._adamw.load_state_dict(state["adamw"])
+        for index, moments in state["adamw"]["state"].items():
+            parameter = self._parameters[index]
+            self._adamw.state[parameter] = {name: placed_like(value, parameter) for name, value in moments.items()}
         self.nonfinite_in_a_row = state["nonfinite_in_a_row"]

@@ -34,6 +34,10 @@ class PackedRow:
     def num_padded_tokens(self) -> int:
         return len(self.ids_L)
 
+    @property
+    def num_forwards(self) -> int:
+        return 1
+
     def to(self, device: torch.device) -> PackedRow:
         return PackedRow(**{name: tensor.to(device) for name, tensor in vars(self).items()})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -30,20 +31,21 @@ class Policies:
     def reference(self, version: int) -> PolicyRef:
         return PolicyRef(version, self._path(version).as_uri())
 
-    def publish(self, version: int, student: Student) -> None:
-        """Make `version` visible, whole, and remove what no ticket names any more.
-
-        Nothing happens when it, or a newer one, was published before: replay only catches up with those.
-        """
+    def catches_up(self, version: int) -> bool:
+        """Whether it, or a newer one, was published before: replay only catches up with those."""
         newest = self.newest()
-        if newest is not None and version <= newest:
+        return newest is not None and version <= newest
+
+    def publish(self, version: int, student: Student, weights: Mapping[str, torch.Tensor]) -> None:
+        """Make `version` visible, whole, and remove what no ticket names any more; nothing if it only catches up."""
+        if self.catches_up(version):
             return
         with new_folder(self._path(version)) as folder:
             if student.is_adapter:
-                student.model.save_pretrained(folder)
+                student.model.save_pretrained(folder, state_dict=dict(weights))
             else:
                 student.causal.config.save_pretrained(folder)
-                save_file(_weights(student), folder / "model.safetensors", metadata={"format": "pt"})
+                save_file(_as_computed(student, weights), folder / "model.safetensors", metadata={"format": "pt"})
         for old in self._versions()[: -self._keep]:
             remove_folder(self._path(old))
 
@@ -54,17 +56,17 @@ class Policies:
         return self._folder / f"{version:06d}"
 
 
-def _weights(student: Student) -> dict[str, torch.Tensor]:
+def _as_computed(student: Student, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Hugging Face names; a tensor that two names share appears under the first, as `tie_word_embeddings` expects.
 
     Weights travel in the type the student computes in: half the bytes for bfloat16.
     """
     seen: set[int] = set()
-    weights: dict[str, torch.Tensor] = {}
-    for name, tensor in student.causal.state_dict().items():
+    told: dict[str, torch.Tensor] = {}
+    for name, tensor in weights.items():
         if tensor.data_ptr() in seen:
             continue
         seen.add(tensor.data_ptr())
         dtype = student.dtype if tensor.is_floating_point() else tensor.dtype
-        weights[name] = tensor.detach().to("cpu", dtype).contiguous()
-    return weights
+        told[name] = tensor.detach().to("cpu", dtype).contiguous()
+    return told

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 
 import numpy as np
@@ -19,6 +20,7 @@ from learner.objectives.importance import mismatch_kl
 from learner.objectives.objective import Losses, Objective
 from learner.objectives.tokens import Tokens
 from learner.optimizer import Update
+from learner.ranks import Ranks
 from potstill.contracts.generation import FinishReason
 from potstill.contracts.trajectory import Trajectory, TrajectoryGroup
 from potstill.contracts.verification import Verdict
@@ -121,8 +123,8 @@ class TokenStatistics:
     objective: Objective
     teachers: tuple[str, ...]
     baseline: float = 0.0
-    sums: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    counts: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    sums: dict[str, float] = field(default_factory=partial(defaultdict, float))
+    counts: dict[str, float] = field(default_factory=partial(defaultdict, float))
     loss: float = 0.0
     largest_ratio: float = -math.inf
     smallest_scale: float = math.inf
@@ -140,6 +142,14 @@ class TokenStatistics:
         if counted_M.any():
             self.largest_ratio = max(self.largest_ratio, float(losses.ratio_M[counted_M].max()))
             self.smallest_scale = min(self.smallest_scale, float(losses.advantage.scale_M[counted_M].min()))
+
+    def add_up(self, ranks: Ranks) -> None:
+        """Take in what the other ranks summed."""
+        parts = ranks.gather((self.sums, self.counts, self.loss, self.largest_ratio, self.smallest_scale))
+        sums, counts, losses, ratios, scales = zip(*parts, strict=True)
+        self.sums |= {name: sum(part[name] for part in sums) for name in self.sums}
+        self.counts |= {name: sum(part[name] for part in counts) for name in self.counts}
+        self.loss, self.largest_ratio, self.smallest_scale = sum(losses), max(ratios), min(scales)
 
     def _columns(
         self, micro: MicroBatch, student: ResponseLogprobs, tokens: Tokens, losses: Losses

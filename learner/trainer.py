@@ -11,22 +11,20 @@ from typing import Any
 import torch
 
 from learner import evaluation, metrics, report
-from learner.batch import step_batch
 from learner.channel import JobChannel
-from learner.checkpoint import MODEL, Checkpoints, JobFacts, write_final
+from learner.checkpoint import Checkpoints, JobFacts, write_final
 from learner.control import Control
 from learner.errors import JobError
 from learner.inbox import Inbox
 from learner.journal import Journal
 from learner.ledger import StepLog, ledger_lines
-from learner.model import Student, load_student
 from learner.objectives import objective_of
-from learner.optimizer import StudentOptimizer
 from learner.policy import Policies
+from learner.ranks import Ranks
 from learner.samples import write_samples
+from learner.shard import Gather, GatherOptimizer, Load, Shard, Step
 from learner.tickets import TicketWriter, check_teachers, sampled_policy
 from learner.trackers import RunFacts, Tracker, start_trackers
-from learner.update import accumulate_gradients
 from potstill.contracts.job import JobSpec
 from potstill.contracts.problem import Problem
 from potstill.contracts.ticket import Phase, TicketId
@@ -58,6 +56,7 @@ class Trainer:
         channel: JobChannel,
         control: Control,
         options: TrainerOptions,
+        ranks: Ranks,
     ) -> None:
         self.job_id, self.spec, self.folder, self.options = job_id, spec, folder, options
         self.channel, self.control = channel, control
@@ -75,6 +74,10 @@ class Trainer:
         )
         self.trackers: list[Tracker] = []
         self.stopwatch = report.Stopwatch()
+        self.ranks = ranks
+        # One rank may stop anywhere; several only where all of them are at the same place, between orders.
+        check = control.check if ranks.size == 1 else control.beat
+        self.shard = Shard(ranks, options.device, self.stopwatch, check)
         self.step = 0  # steps that are in the weights
         self.completed = 0  # steps that are published and reported as well
         self.evaluating: int | None = None  # the policy whose evaluation is under way
@@ -98,17 +101,8 @@ class Trainer:
         """The newest checkpoint, or the beginning; logs are cut back to it, and replay writes them again."""
         train, heldout = self._problems()
         resumed = self._checkpoint_to_resume()
-        self.student: Student = load_student(
-            self.spec.student,
-            seed=self.spec.seed,
-            device=self.options.device,
-            checkpoint_folder=None if resumed is None else self.checkpoints.path(resumed) / MODEL,
-            gradient_checkpointing=self.spec.training.gradient_checkpointing,
-            packing=self.spec.training.packing,
-        )
-        self.optimizer = StudentOptimizer(self.student.trainable(), self.spec.training)
-        if resumed is not None:
-            self.checkpoints.load_optimizer(resumed, self.optimizer, self.options.device)
+        checkpoint = None if resumed is None else self.checkpoints.path(resumed)
+        self.ranks.lead(Load(self.spec, checkpoint), self.shard)
         self.step = self.completed = resumed or 0
         self.ledger.truncate_after(self.step)
         self.trackers = start_trackers(
@@ -138,22 +132,7 @@ class Trainer:
 
     def _train(self, step: int) -> None:
         groups = self._groups(step)
-        batch = step_batch(
-            groups,
-            self.objective,
-            self.spec.training.micro_batch_tokens,
-            self.student.layout,
-        )
-        statistics = accumulate_gradients(
-            self.student,
-            batch,
-            self.objective,
-            self.spec.sampling.temperature,
-            stopwatch=self.stopwatch,
-            check=self.control.check,
-        )
-        with self.stopwatch.phase("optimizer", self.student.device):
-            update = self.optimizer.step(step)
+        numbers = self.ranks.lead(Step(step, groups), self.shard)
         self.step = step
         failpoints.reached("learner.after_step", step)
         self.ledger.append(ledger_lines(step, groups))
@@ -163,13 +142,9 @@ class Trainer:
         self._publish()
         self._start_evaluation()
         self._issue()
-        self._report(
-            report.sample_numbers(step, groups, self.objective)
-            | report.batch_numbers(batch)
-            | statistics.numbers()
-            | report.update_numbers(update)
-        )
-        write_samples(self.folder / "trajectories", step, groups, self.student.tokenizer, self.options.samples_kept)
+        self._report(report.sample_numbers(step, groups, self.objective) | numbers)
+        tokenizer = self.shard.student.tokenizer
+        write_samples(self.folder / "trajectories", step, groups, tokenizer, self.options.samples_kept)
         self.completed = step
         if step % self.spec.training.checkpoint_every == 0 or step == self.spec.training.steps:
             self._checkpoint()
@@ -203,8 +178,9 @@ class Trainer:
 
     def _publish(self) -> None:
         self.control.check()
-        with self.stopwatch.phase("publish"):
-            self.policies.publish(self.step, self.student)
+        if not self.policies.catches_up(self.step):
+            with self.stopwatch.phase("publish"):
+                self.policies.publish(self.step, self.shard.student, self._weights())
         metrics.published_policy.set(self.step)
 
     def _issue(self) -> None:
@@ -280,7 +256,7 @@ class Trainer:
         """Save, then let queue and journal forget what no resume needs."""
         self.control.check()
         with self.stopwatch.phase("checkpoint"):
-            self.checkpoints.save(self.step, self.student, self.optimizer)
+            self._save()
         self.channel.settle(self.step)
         # Segments after the oldest checkpoint stay: should the newest turn out damaged, the job goes on from there.
         self.journal.remove_through(self.checkpoints.steps()[0])
@@ -289,7 +265,14 @@ class Trainer:
         """A checkpoint of the last complete step, unless there is one; a step half done is in the journal."""
         steps = self.checkpoints.steps()
         if self.completed == self.step > (steps[-1] if steps else 0):
-            self.checkpoints.save(self.step, self.student, self.optimizer)
+            self._save()
+
+    def _save(self) -> None:
+        optimizer = self.ranks.lead(GatherOptimizer(), self.shard)
+        self.checkpoints.save(self.step, self.shard.student, self._weights(), optimizer)
+
+    def _weights(self) -> dict[str, torch.Tensor]:
+        return self.ranks.lead(Gather(), self.shard)
 
     def close(self) -> None:
         """Let the trackers write out what they hold, however the job left this lane."""
@@ -299,7 +282,7 @@ class Trainer:
     def _finish(self) -> dict[str, Any]:
         self.control.check()
         final = self.folder / "final"
-        write_final(final, self.student, self.facts, self.step)
+        write_final(final, self.shard.student, self._weights(), self.facts, self.step)
         result: dict[str, Any] = {"checkpoint": str(final.absolute())}
         if self.tickets.heldout:
             heldout = evaluation.compare(self.evaluations.read(0), self.evaluations.read(self.step))

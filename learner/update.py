@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from learner.batch import MicroBatch, StepBatch
+from learner.dealing import deal
 from learner.model import ResponseLogprobs, Student, base_logprobs, response_logprobs
 from learner.objectives.candidates import Candidates
 from learner.objectives.objective import Objective
 from learner.objectives.terms import Term
 from learner.objectives.tokens import Tokens
+from learner.ranks import ALONE, Ranks
 from learner.report import Stopwatch, TokenStatistics
+from learner.sharding import add_up_gradients
 
 
 def accumulate_gradients(
@@ -25,13 +28,18 @@ def accumulate_gradients(
     *,
     stopwatch: Stopwatch,
     check: Callable[[], None],
+    ranks: Ranks = ALONE,
 ) -> TokenStatistics:
-    """Add the gradient of the step's loss to the student's parameters; `check` may raise between micro-batches."""
+    """Add the gradient of the step's loss to the student's parameters; `check` may raise between micro-batches.
+
+    Every rank has the step's batch and takes its part of it; gradient and statistics are those of all.
+    """
     forward = Forward(student, objective, temperature)
+    mine = deal(batch.micro_batches, ranks.rank, ranks.size)
     with stopwatch.phase("forward", student.device):
-        baseline = forward.baseline(batch, check) if objective.spec.baseline == "mean" else 0.0
+        baseline = forward.baseline(mine, ranks, check) if objective.spec.baseline == "mean" else 0.0
     statistics = TokenStatistics(objective, batch.teachers, baseline)
-    for waiting in batch.micro_batches:
+    for waiting in mine:
         check()
         micro = waiting.to(student.device)
         with stopwatch.phase("forward", student.device):
@@ -44,6 +52,9 @@ def accumulate_gradients(
         with stopwatch.phase("backward", student.device):
             loss.backward()  # type: ignore[no-untyped-call]
         statistics.add(micro, values, tokens, losses, loss.detach())
+    with stopwatch.phase("backward", student.device):
+        add_up_gradients(student, ranks)
+    statistics.add_up(ranks)
     return statistics
 
 
@@ -85,10 +96,10 @@ class Forward:
         return torch.where(micro.reference_is_base_N[micro.row_M], base_M, micro.reference_M)
 
     @torch.no_grad()
-    def baseline(self, batch: StepBatch, check: Callable[[], None]) -> float:
+    def baseline(self, mine: Sequence[MicroBatch], ranks: Ranks, check: Callable[[], None]) -> float:
         """The mean advantage of the tokens that the policy gradient counts, over the whole step: one more forward."""
-        total, count = 0.0, 0
-        for waiting in batch.micro_batches:
+        total, count = 0.0, 0.0
+        for waiting in mine:
             check()
             micro = waiting.to(self.student.device)
             _, tokens = self(micro)
@@ -96,7 +107,8 @@ class Forward:
             value_M = self.objective.advantage(tokens).value_M
             total += float(value_M.double().where(counted_M, 0.0).sum())
             count += int(counted_M.sum())
-        return total / max(1, count)
+        total, count = ranks.total([total, count])
+        return total / max(1.0, count)
 
 
 def _candidates(micro: MicroBatch, values: ResponseLogprobs) -> Candidates:

@@ -13,13 +13,14 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from learner.checkpoint import MODEL, Checkpoints, JobFacts, find_damage, read_manifest, write_final
+from learner.checkpoint import MODEL, Checkpoints, JobFacts, find_damage, load_optimizer, read_manifest, write_final
 from learner.errors import JobError
 from learner.journal import Journal
 from learner.ledger import StepLog, ledger_lines
 from learner.model import Student, load_student
 from learner.optimizer import StudentOptimizer
 from learner.policy import Policies
+from learner.sharding import weights as weights_of
 from learner.storage import new_folder
 from potstill.contracts import wire
 from potstill.contracts.job import LoraSpec, StudentSpec, TrainingSpec
@@ -31,6 +32,10 @@ CPU = torch.device("cpu")
 
 def optimizer_of(student: Student) -> StudentOptimizer:
     return StudentOptimizer(student.trainable(), TrainingSpec(lr=0.01))
+
+
+def save(checkpoints: Checkpoints, step: int, student: Student, optimizer: StudentOptimizer) -> None:
+    checkpoints.save(step, student, weights_of(student), optimizer.state())
 
 
 def take_step(student: Student, optimizer: StudentOptimizer, seed: int) -> None:
@@ -98,12 +103,12 @@ class TestCheckpoints:
         optimizer = optimizer_of(student)
         take_step(student, optimizer, 1)
         checkpoints = Checkpoints(tmp_path, FACTS, keep=2)
-        checkpoints.save(1, student, optimizer)
+        save(checkpoints, 1, student, optimizer)
         folder = checkpoints.path(1) / MODEL
         spec = StudentSpec(model=str(student_folder))
         resumed = load_student(spec, seed=9, device=CPU, checkpoint_folder=folder)
         restored = optimizer_of(resumed)
-        checkpoints.load_optimizer(1, restored, CPU)
+        load_optimizer(checkpoints.path(1), restored)
         for each, its in ((student, optimizer), (resumed, restored)):
             take_step(each, its, 2)
         for a, b in zip(student.trainable(), resumed.trainable(), strict=True):
@@ -115,7 +120,7 @@ class TestCheckpoints:
         optimizer = optimizer_of(student)
         take_step(student, optimizer, 1)
         checkpoints = Checkpoints(tmp_path, FACTS, keep=2)
-        checkpoints.save(1, student, optimizer)
+        save(checkpoints, 1, student, optimizer)
         resumed = load_student(spec, seed=9, device=CPU, checkpoint_folder=checkpoints.path(1) / MODEL)
         assert [p.shape for p in resumed.trainable()] == [p.shape for p in student.trainable()]
         for a, b in zip(student.trainable(), resumed.trainable(), strict=True):
@@ -124,14 +129,14 @@ class TestCheckpoints:
     def test_the_newest_ones_stay(self, tmp_path: Path, student: Student) -> None:
         checkpoints = Checkpoints(tmp_path, FACTS, keep=2)
         for step in (1, 2, 3):
-            checkpoints.save(step, student, optimizer_of(student))
+            save(checkpoints, step, student, optimizer_of(student))
         assert checkpoints.steps() == [2, 3]
         assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000002", "step-000003"]
 
     def test_without_a_manifest_it_does_not_count(self, tmp_path: Path, student: Student) -> None:
         checkpoints = Checkpoints(tmp_path, FACTS, keep=3)
-        checkpoints.save(1, student, optimizer_of(student))
-        checkpoints.save(2, student, optimizer_of(student))
+        save(checkpoints, 1, student, optimizer_of(student))
+        save(checkpoints, 2, student, optimizer_of(student))
         (checkpoints.path(2) / "manifest.json").unlink()
         (tmp_path / ".tmp-step-000003").mkdir()
         assert Checkpoints(tmp_path, FACTS, keep=3).newest_intact() == 1
@@ -140,8 +145,8 @@ class TestCheckpoints:
     @pytest.mark.parametrize("harm", ["cut", "flip", "remove", "manifest"])
     def test_a_damaged_one_is_passed_over(self, tmp_path: Path, student: Student, harm: str) -> None:
         checkpoints = Checkpoints(tmp_path, FACTS, keep=3)
-        checkpoints.save(1, student, optimizer_of(student))
-        checkpoints.save(2, student, optimizer_of(student))
+        save(checkpoints, 1, student, optimizer_of(student))
+        save(checkpoints, 2, student, optimizer_of(student))
         target = checkpoints.path(2) / MODEL / "model.safetensors"
         data = bytearray(target.read_bytes())
         data[-1] ^= 1
@@ -157,7 +162,7 @@ class TestCheckpoints:
         assert checkpoints.newest_intact() == 1
 
     def test_the_final_folder_loads_with_its_tokenizer(self, tmp_path: Path, student: Student) -> None:
-        write_final(tmp_path / "final", student, FACTS, 7)
+        write_final(tmp_path / "final", student, weights_of(student), FACTS, 7)
         loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "final")
         ids = torch.tensor([AutoTokenizer.from_pretrained(tmp_path / "final")("1+1").input_ids])
         assert torch.equal(loaded(input_ids=ids).logits, student.model(input_ids=ids).logits)
@@ -170,7 +175,7 @@ class TestCheckpoints:
 class TestPolicies:
     def test_a_full_policy_is_one_file_with_hugging_face_names(self, tmp_path: Path, student: Student) -> None:
         policies = Policies(tmp_path, max_staleness=1)
-        policies.publish(0, student)
+        policies.publish(0, student, weights_of(student))
         folder = tmp_path / "000000"
         assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
         weights = load_file(folder / "model.safetensors")
@@ -183,13 +188,15 @@ class TestPolicies:
 
     def test_bfloat16_students_publish_bfloat16(self, tmp_path: Path, student_folder: Path) -> None:
         spec = StudentSpec(model=str(student_folder), dtype="bfloat16")
-        Policies(tmp_path, 1).publish(0, load_student(spec, seed=0, device=CPU))
+        student = load_student(spec, seed=0, device=CPU)
+        Policies(tmp_path, 1).publish(0, student, weights_of(student))
         weights = load_file(tmp_path / "000000" / "model.safetensors")
         assert {tensor.dtype for tensor in weights.values()} == {torch.bfloat16}
 
     def test_an_adapter_policy_is_a_peft_folder(self, tmp_path: Path, student_folder: Path) -> None:
         spec = StudentSpec(model=str(student_folder), lora=LoraSpec(rank=4, alpha=8))
-        Policies(tmp_path, 1).publish(0, load_student(spec, seed=0, device=CPU))
+        student = load_student(spec, seed=0, device=CPU)
+        Policies(tmp_path, 1).publish(0, student, weights_of(student))
         names = {path.name for path in (tmp_path / "000000").iterdir()}
         assert {"adapter_config.json", "adapter_model.safetensors"} <= names
         assert "model.safetensors" not in names
@@ -197,11 +204,11 @@ class TestPolicies:
     def test_versions_are_written_once_and_old_ones_go(self, tmp_path: Path, student: Student) -> None:
         policies = Policies(tmp_path, max_staleness=1)
         for version in range(6):
-            policies.publish(version, student)
+            policies.publish(version, student, weights_of(student))
         assert sorted(path.name for path in tmp_path.iterdir()) == ["000002", "000003", "000004", "000005"]
         before = (tmp_path / "000005" / "model.safetensors").stat().st_mtime_ns
-        policies.publish(5, student)
-        policies.publish(1, student)
+        policies.publish(5, student, weights_of(student))
+        policies.publish(1, student, weights_of(student))
         assert policies.newest() == 5
         assert (tmp_path / "000005" / "model.safetensors").stat().st_mtime_ns == before
         assert not (tmp_path / "000001").exists()
