@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import PrefixStore
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.rendezvous import rendezvous
 
@@ -42,7 +43,7 @@ class Ranks:
     """
 
     def __init__(
-        self, rank: int = 0, size: int = 1, local_rank: int = 0, store: dist.PrefixStore | None = None
+        self, rank: int = 0, size: int = 1, local_rank: int = 0, store: PrefixStore | None = None
     ) -> None:
         self.rank, self.size, self.local_rank = rank, size, local_rank
         self.mesh: DeviceMesh | None = None
@@ -58,7 +59,7 @@ class Ranks:
         store, rank, size = next(rendezvous("env://"))
         backend = "cpu:gloo,cuda:nccl" if device_type == "cuda" else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size)
-        ranks = cls(rank, size, int(os.environ["LOCAL_RANK"]), dist.PrefixStore("learner", store))
+        ranks = cls(rank, size, int(os.environ["LOCAL_RANK"]), PrefixStore("learner", store))
         ranks.mesh = init_device_mesh(device_type, (size,))
         ranks._orders = dist.new_group(backend="gloo", timeout=IDLE)
         log.info("ranks have met", rank=rank, size=size, backend=backend)

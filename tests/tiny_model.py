@@ -19,10 +19,10 @@ CHAT_TEMPLATE = (
 )
 
 
-def write_tiny_model(folder: Path, *, seed: int = 0, hidden: int = 64, layers: int = 2) -> Path:
+def write_tiny_model(folder: Path, *, seed: int = 0, hidden: int = 64, layers: int = 2, tied: bool = True) -> Path:
     """Write a Hugging Face folder (config, safetensors, tokenizer with a chat template) and return it.
 
-    The weights are float32 and decided by `seed`, the embedding is tied to the head, and `<|im_end|>` (id 2) ends a
+    The weights are float32 and decided by `seed`, the embedding is tied to the head unless asked otherwise, and `<|im_end|>` (id 2) ends a
     sequence. One token is one byte of text, so lengths are easy to predict.
     """
     config = LlamaConfig(
@@ -35,7 +35,7 @@ def write_tiny_model(folder: Path, *, seed: int = 0, hidden: int = 64, layers: i
         head_dim=32,
         max_position_embeddings=MAX_LENGTH,
         initializer_range=0.2,  # wide enough that next-token distributions are far from uniform
-        tie_word_embeddings=True,
+        tie_word_embeddings=tied,
         pad_token_id=PAD_ID,
         bos_token_id=START_ID,
         eos_token_id=EOS_ID,

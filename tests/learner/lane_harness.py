@@ -7,6 +7,7 @@ import concurrent.futures
 import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -184,8 +185,10 @@ class Workplace:
         return self.wait(job_id, lambda record: record.state.is_terminal)
 
 
-def start_learner(url: str, artifacts: Path, *, name: str = "learner", **environment: str) -> subprocess.Popen[bytes]:
-    """`python -m learner` with one thread; the port is written into the process object as `port`."""
+def start_learner(
+    url: str, artifacts: Path, *, name: str = "learner", ranks: int = 1, **environment: str
+) -> subprocess.Popen[bytes]:
+    """`python -m learner` with one thread, by torchrun if it has several ranks; the process object has its `port`."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -202,7 +205,9 @@ def start_learner(url: str, artifacts: Path, *, name: str = "learner", **environ
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
     }
-    process = subprocess.Popen([sys.executable, "-m", "learner"], env={**os.environ, **settings, **environment})
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
+    command = [sys.executable, *launcher, "-m", "learner"]
+    process = subprocess.Popen(command, env={**os.environ, **settings, **environment}, start_new_session=ranks > 1)
     process.port = port  # type: ignore[attr-defined]
     return process
 
@@ -217,6 +222,18 @@ def learner(url: str, artifacts: Path, **options: str) -> Iterator[subprocess.Po
         assert process.wait(timeout=30) == 0
     finally:
         process.kill()
+        process.wait()
+
+
+@contextlib.contextmanager
+def ranks_of_learner(url: str, artifacts: Path, size: int) -> Iterator[subprocess.Popen[bytes]]:
+    """A learner of several ranks, none of which outlives the block."""
+    process = start_learner(url, artifacts, ranks=size)
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
