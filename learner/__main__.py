@@ -15,7 +15,7 @@ from learner.lane import Lane
 from learner.ranks import Ranks, device_of
 from learner.report import Stopwatch
 from learner.settings import LearnerSettings
-from learner.shard import Shard
+from learner.shard import Orders, Shard
 from potstill.service.serve import serve_in_thread, settings_or_exit
 
 
@@ -48,7 +48,7 @@ def _follow(settings: LearnerSettings, heartbeat: Heartbeat, ranks: Ranks, devic
         signal.signal(name, signal.SIG_IGN)  # it ends when the leader does, which finishes its step first
     shard = Shard(ranks, device, Stopwatch(), heartbeat.beat)
     heartbeat.rest()
-    while ranks.follow(shard):
+    while ranks.follow(shard, Orders):
         heartbeat.rest()
 
 

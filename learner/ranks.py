@@ -17,6 +17,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.rendezvous import rendezvous
 
 from learner.errors import JobError, RanksLost, job_error
+from potstill.contracts import wire
 from potstill.service.logs import get_logger
 
 log = get_logger("learner")
@@ -31,7 +32,7 @@ FAILURE = "failure"
 
 
 class Order(Protocol[S, T]):
-    """What every rank does at the same time to its part of the student."""
+    """A message: what every rank does at the same time to its part of the student."""
 
     def carry_out(self, shard: S) -> T: ...
 
@@ -42,9 +43,7 @@ class Ranks:
     Rank 0 leads: it alone knows the queue, the disk and the people, and gives orders that all ranks carry out together.
     """
 
-    def __init__(
-        self, rank: int = 0, size: int = 1, local_rank: int = 0, store: PrefixStore | None = None
-    ) -> None:
+    def __init__(self, rank: int = 0, size: int = 1, local_rank: int = 0, store: PrefixStore | None = None) -> None:
         self.rank, self.size, self.local_rank = rank, size, local_rank
         self.mesh: DeviceMesh | None = None
         self.broken = False  # the ranks are no longer at the same place, and must all begin again
@@ -78,7 +77,7 @@ class Ranks:
         if self.size == 1:
             return order.carry_out(shard)
         try:
-            self._told(order)
+            self._tell(order)
             return self._together(order, shard)
         except JobError:
             raise
@@ -86,9 +85,9 @@ class Ranks:
             self.broken = True
             raise self._cause(error) from error
 
-    def follow(self, shard: Any) -> bool:
-        """Wait for an order and carry it out; False when there will be no more."""
-        order: Order[Any, Any] | None = self._told(None)
+    def follow(self, shard: Any, orders: Any) -> bool:
+        """Wait for one of the `orders` (message types) and carry it out; False when there will be no more."""
+        order: Order[Any, Any] | None = wire.decode(self._hear(), orders | None)
         if order is None:
             return False
         try:
@@ -104,15 +103,19 @@ class Ranks:
     def dismiss(self) -> None:
         """The leader has no more orders."""
         if self.size > 1 and not self.broken:
-            self._told(None)
+            self._tell(None)
 
-    def gather(self, value: V) -> list[V]:
-        """The value of every rank, in their order."""
+    def gather(self, value: Any) -> list[Any]:
+        """The plain values of all ranks, in their order; tuples come as lists."""
         if self.size == 1:
             return [value]
-        values: list[Any] = [None] * self.size
-        dist.all_gather_object(values, value, group=self._orders)
-        return values
+        mine = _bytes(wire.encode(value))
+        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
+        dist.all_gather(sizes, torch.tensor([len(mine)]), group=self._orders)
+        longest = max(int(size) for size in sizes)
+        told = [torch.zeros(longest, dtype=torch.uint8) for _ in range(self.size)]
+        dist.all_gather(told, torch.nn.functional.pad(mine, (0, longest - len(mine))), group=self._orders)
+        return [wire.decode(each[: int(size)].numpy().tobytes(), Any) for each, size in zip(told, sizes, strict=True)]
 
     def total(self, values: Sequence[float]) -> list[float]:
         """Sums over all ranks."""
@@ -124,10 +127,17 @@ class Ranks:
             for tensor in tensors:
                 dist.all_reduce(tensor)
 
-    def _told(self, order: Order[Any, Any] | None) -> Any:
-        told: list[Any] = [order]
-        dist.broadcast_object_list(told, src=0, group=self._orders)
-        return told[0]
+    def _tell(self, order: Order[Any, Any] | None) -> None:
+        told = _bytes(wire.encode(order))
+        dist.broadcast(torch.tensor([len(told)]), src=0, group=self._orders)
+        dist.broadcast(told, src=0, group=self._orders)
+
+    def _hear(self) -> bytes:
+        size = torch.zeros(1, dtype=torch.int64)
+        dist.broadcast(size, src=0, group=self._orders)
+        told = torch.zeros(int(size), dtype=torch.uint8)
+        dist.broadcast(told, src=0, group=self._orders)
+        return told.numpy().tobytes()
 
     def _together(self, order: Order[S, V], shard: S) -> V:
         """A JobError leaves the ranks at the same place: each raises it where the others do, or before they meet."""
@@ -158,6 +168,10 @@ class Ranks:
                 return JobError(code, detail)
             time.sleep(0.1)
         return RanksLost(f"another rank is gone: {error}")
+
+
+def _bytes(data: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
 
 def _is_lost_connection(error: Exception) -> bool:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -38,49 +38,57 @@ class Shard:
     ) -> None:
         self.ranks, self.device, self.stopwatch, self.check = ranks, device, stopwatch, check
 
+    def forget(self) -> None:
+        """Let go of the student before another takes its memory."""
+        for name in ("student", "optimizer"):
+            vars(self).pop(name, None)
+        free_memory()
 
-@dataclass(frozen=True)
-class Load:
+
+class Load(msgspec.Struct, frozen=True, tag=True):
     """Hold the student of a job, as its spec begins it or as a checkpoint has it."""
 
-    spec: JobSpec
-    checkpoint: Path | None
+    spec: str  # JSON
+    checkpoint: str | None
 
     def carry_out(self, shard: Shard) -> None:
-        vars(shard).pop("student", None), vars(shard).pop("optimizer", None)
-        free_memory()
+        shard.forget()
         try:
             self._load(shard)
         except Exception as error:  # no rank has met another yet, so it ends the job and not the ranks
             raise job_error(error) from error
 
     def _load(self, shard: Shard) -> None:
-        training = self.spec.training
-        shard.spec, shard.objective = self.spec, objective_of(self.spec)
+        spec, checkpoint = JobSpec.model_validate_json(self.spec), self.checkpoint and Path(self.checkpoint)
+        training = spec.training
+        shard.spec, shard.objective = spec, objective_of(spec)
         shard.student = load_student(
-            self.spec.student,
-            seed=self.spec.seed,
+            spec.student,
+            seed=spec.seed,
             device=shard.device,
-            checkpoint_folder=None if self.checkpoint is None else self.checkpoint / MODEL,
+            checkpoint_folder=checkpoint / MODEL if checkpoint else None,
             gradient_checkpointing=training.gradient_checkpointing,
             packing=training.packing,
         )
         if shard.ranks.size > 1:
             sharding.shard_layers(shard.student, shard.ranks)
         shard.optimizer = StudentOptimizer(shard.student.trainable(), training)
-        if self.checkpoint is not None:
-            load_optimizer(self.checkpoint, shard.optimizer)
+        if checkpoint:
+            load_optimizer(checkpoint, shard.optimizer)
+
+    @classmethod
+    def of(cls, spec: JobSpec, checkpoint: Path | None) -> Load:
+        return cls(spec.model_dump_json(by_alias=True), None if checkpoint is None else str(checkpoint))
 
 
 Numbers = dict[str, float | None]
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(msgspec.Struct, frozen=True, tag=True):
     """Learn from the groups of a step; gives its numbers."""
 
     step: int
-    groups: Sequence[TrajectoryGroup]
+    groups: tuple[TrajectoryGroup, ...]
 
     def carry_out(self, shard: Shard) -> Numbers:
         spec, student = shard.spec, shard.student
@@ -99,20 +107,21 @@ class Step:
         return report.batch_numbers(batch) | statistics.numbers() | report.update_numbers(update)
 
 
-@dataclass(frozen=True)
-class Gather:
+class Gather(msgspec.Struct, frozen=True, tag=True):
     """Bring the student to the leader in one piece."""
 
     def carry_out(self, shard: Shard) -> dict[str, Tensor]:
         return sharding.weights(shard.student, keep=shard.ranks.leads)
 
 
-@dataclass(frozen=True)
-class GatherOptimizer:
+class GatherOptimizer(msgspec.Struct, frozen=True, tag=True):
     """Bring the optimizer's state to the leader in one piece."""
 
     def carry_out(self, shard: Shard) -> dict[str, Any]:
         return shard.optimizer.state(keep=shard.ranks.leads)
+
+
+Orders = Load | Step | Gather | GatherOptimizer
 
 
 def free_memory() -> None:

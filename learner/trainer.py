@@ -102,7 +102,7 @@ class Trainer:
         train, heldout = self._problems()
         resumed = self._checkpoint_to_resume()
         checkpoint = None if resumed is None else self.checkpoints.path(resumed)
-        self.ranks.lead(Load(self.spec, checkpoint), self.shard)
+        self.ranks.lead(Load.of(self.spec, checkpoint), self.shard)
         self.step = self.completed = resumed or 0
         self.ledger.truncate_after(self.step)
         self.trackers = start_trackers(
@@ -132,7 +132,7 @@ class Trainer:
 
     def _train(self, step: int) -> None:
         groups = self._groups(step)
-        numbers = self.ranks.lead(Step(step, groups), self.shard)
+        numbers = self.ranks.lead(Step(step, tuple(groups)), self.shard)
         self.step = step
         failpoints.reached("learner.after_step", step)
         self.ledger.append(ledger_lines(step, groups))

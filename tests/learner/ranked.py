@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -18,7 +18,7 @@ from learner.checkpoint import Checkpoints, JobFacts, write_final
 from learner.errors import JobError
 from learner.ranks import Ranks
 from learner.report import Stopwatch
-from learner.shard import Gather, GatherOptimizer, Load, Shard, Step
+from learner.shard import Gather, GatherOptimizer, Load, Orders, Shard, Step
 from learner.update import accumulate_gradients
 from potstill.contracts.job import JobSpec
 from potstill.contracts.trajectory import TrajectoryGroup
@@ -52,8 +52,8 @@ class Case:
             }
         )
 
-    def groups(self, step: int) -> list[TrajectoryGroup]:
-        return random_groups(100 + step, count=self.count) or [group([], tombstone="refused")]
+    def groups(self, step: int) -> tuple[TrajectoryGroup, ...]:
+        return tuple(random_groups(100 + step, count=self.count)) or (group([], tombstone="refused"),)
 
 
 CASES = {
@@ -72,11 +72,10 @@ CASES = {
 }
 
 
-@dataclass(frozen=True)
-class Gradients:
+class Gradients(msgspec.Struct, frozen=True, tag=True):
     """The gradient of a step, in one piece; it is forgotten again."""
 
-    groups: Sequence[TrajectoryGroup]
+    groups: tuple[TrajectoryGroup, ...]
 
     def carry_out(self, shard: Shard) -> dict[str, Tensor]:
         spec, student = shard.spec, shard.student
@@ -96,16 +95,14 @@ class Gradients:
         return {name: gradient.clone() for name, gradient in whole.items() if gradient is not None}
 
 
-@dataclass(frozen=True)
-class Held:
+class Held(msgspec.Struct, frozen=True, tag=True):
     """How many elements of the trained parameters this rank holds."""
 
     def carry_out(self, shard: Shard) -> int:
         return sum(getattr(p, "_local_tensor", p).numel() for p in shard.student.trainable())
 
 
-@dataclass(frozen=True)
-class FailOnOne:
+class FailOnOne(msgspec.Struct, frozen=True, tag=True):
     """Rank 1 has no memory left while the others wait for it."""
 
     def carry_out(self, shard: Shard) -> None:
@@ -114,8 +111,7 @@ class FailOnOne:
         shard.ranks.add_up([torch.zeros(2)])
 
 
-@dataclass(frozen=True)
-class Complain:
+class Complain(msgspec.Struct, frozen=True, tag=True):
     """One rank finds something wrong before any meets another."""
 
     rank: int
@@ -129,7 +125,7 @@ def outcome(ranks: Ranks, case: Case, folder: Path, others: Path | None) -> dict
     """Two steps with a checkpoint between, and the second step taken again from the checkpoint of another run."""
     spec = case.spec(folder)
     shard = Shard(ranks, torch.device("cpu"), Stopwatch(), lambda: None)
-    ranks.lead(Load(spec, None), shard)
+    ranks.lead(Load.of(spec, None), shard)
     found: dict[str, Any] = {"gradients": ranks.lead(Gradients(case.groups(1)), shard)}
     found["held"] = ranks.lead(Held(), shard)
     found["numbers"] = [ranks.lead(Step(1, case.groups(1)), shard)]
@@ -141,7 +137,7 @@ def outcome(ranks: Ranks, case: Case, folder: Path, others: Path | None) -> dict
     found["numbers"].append(ranks.lead(Step(2, case.groups(2)), shard))
     found["weights"] = _copied(ranks.lead(Gather(), shard))
     if others is not None:
-        ranks.lead(Load(spec, others / case_folder(case) / "step-000001"), shard)
+        ranks.lead(Load.of(spec, others / case_folder(case) / "step-000001"), shard)
         ranks.lead(Step(2, case.groups(2)), shard)
         found["resumed"] = _copied(ranks.lead(Gather(), shard))
     return found
@@ -161,7 +157,7 @@ def main() -> None:
     ranks, folder = Ranks.join("cpu"), Path(sys.argv[1])
     shard = Shard(ranks, torch.device("cpu"), Stopwatch(), lambda: None)
     if not ranks.leads:
-        while ranks.follow(shard):
+        while ranks.follow(shard, Orders | Gradients | Held | FailOnOne | Complain):
             pass
         return
     found: dict[str, Any] = {name: outcome(ranks, case, folder, folder / "of-1") for name, case in CASES.items()}
