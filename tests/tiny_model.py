@@ -22,8 +22,8 @@ CHAT_TEMPLATE = (
 def write_tiny_model(folder: Path, *, seed: int = 0, hidden: int = 64, layers: int = 2, tied: bool = True) -> Path:
     """Write a Hugging Face folder (config, safetensors, tokenizer with a chat template) and return it.
 
-    The weights are float32 and decided by `seed`, the embedding is tied to the head unless asked otherwise, and `<|im_end|>` (id 2) ends a
-    sequence. One token is one byte of text, so lengths are easy to predict.
+    The weights are float32 and decided by `seed`, and the embedding is tied to the head unless asked otherwise.
+    `<|im_end|>` (id 2) ends a sequence. One token is one byte of text, so lengths are easy to predict.
     """
     config = LlamaConfig(
         vocab_size=VOCAB_SIZE,
