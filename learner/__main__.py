@@ -24,16 +24,18 @@ def main() -> None:
     disable_progress_bar()  # the log is lines
     _make_deterministic(settings.learner_threads)
     heartbeat = Heartbeat()
+    heartbeat.rest()  # until the ranks have met
+    probes = serve_in_thread(build(settings, heartbeat), settings) if _is_first_of_node() else None
     device = device_of(settings.learner_device)
     ranks = Ranks.join(device.type)
-    work = _lead if ranks.leads else _follow
-    if ranks.local_rank == 0:
-        probes = serve_in_thread(build(settings, heartbeat), settings)
-        work(settings, heartbeat, ranks, device)
+    (_lead if ranks.leads else _follow)(settings, heartbeat, ranks, device)
+    if probes is not None:
         probes.should_exit = True
-    else:
-        work(settings, heartbeat, ranks, device)
     sys.exit(1 if ranks.broken else 0)
+
+
+def _is_first_of_node() -> bool:
+    return os.environ.get("LOCAL_RANK", "0") == "0"
 
 
 def _lead(settings: LearnerSettings, heartbeat: Heartbeat, ranks: Ranks, device: torch.device) -> None:

@@ -14,6 +14,7 @@ import kubernetes_validate
 import pytest
 import yaml
 from helm_python import HelmError, lint
+from torch.distributed.run import get_args_parser
 
 from k8s import sync
 from potstill.broker import keys
@@ -158,6 +159,40 @@ def test_a_learner_has_its_time_to_stop_after_it_was_asked_to() -> None:
         found = objects(changed(preStopSeconds=seconds, learner={"stopSeconds": 90}))
         pod = named(found, "StatefulSet", "demo-potstill-learner-default")["spec"]["template"]["spec"]
         assert pod["terminationGracePeriodSeconds"] >= seconds + 90
+
+
+def test_a_learner_of_two_nodes_is_one_that_torchrun_can_start() -> None:
+    found = rendered("learner_of_two_nodes")
+    name = "demo-potstill-learner-default"
+    learner = named(found, "StatefulSet", name)
+    assert learner["spec"]["replicas"] == 2
+    (container,) = learner["spec"]["template"]["spec"]["containers"]
+    assert container["command"] == ["python", "-m", "torch.distributed.run"]
+    variables = {one["name"]: one.get("valueFrom") for one in container["env"]}
+    assert variables["POD_INDEX"]["fieldRef"]["fieldPath"] == "metadata.labels['apps.kubernetes.io/pod-index']"
+    asked = get_args_parser().parse_args([part.replace("$(POD_INDEX)", "1") for part in container["args"]])
+    assert (asked.nnodes, asked.nproc_per_node, asked.node_rank, asked.max_restarts) == ("2", "4", 1, 0)
+    assert (asked.module, asked.training_script) == (True, "learner")
+    assert asked.master_addr == f"{name}-0.{name}"
+    service = named(found, "Service", name)["spec"]
+    assert (service["clusterIP"], service["publishNotReadyAddresses"]) == ("None", True)
+    policy = named(found, "NetworkPolicy", "demo-potstill-ranks-default")["spec"]
+    labels = policy["podSelector"]["matchLabels"]
+    assert labels.items() <= learner["spec"]["template"]["metadata"]["labels"].items()
+    assert policy["ingress"] == [{"from": [{"podSelector": {"matchLabels": labels}}]}]
+    assert policy["egress"] == [{"to": [{"podSelector": {"matchLabels": labels}}]}]
+
+
+@pytest.mark.parametrize(
+    ("learner", "processes"),
+    [({"gpus": 1}, None), ({"gpus": 2}, 2), ({"processesPerNode": 3}, 3), ({"nodes": 2}, 1)],
+    ids=str,
+)
+def test_a_learner_has_a_process_for_each_gpu(learner: dict[str, int], processes: int | None) -> None:
+    found = objects(changed(learner=learner, artifacts={"accessMode": "ReadWriteMany"}))
+    pod = named(found, "StatefulSet", "demo-potstill-learner-default")["spec"]["template"]["spec"]
+    arguments = pod["containers"][0].get("args")
+    assert (arguments and arguments[1]) == (processes and f"--nproc-per-node={processes}")
 
 
 def test_names_that_look_like_numbers_stay_names() -> None:
@@ -358,7 +393,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"lanes": [{"name": "a", "learner": {"replicas": 2}}]},
         "lane a asks for 2 learners, and a lane has one",
     ),
-    "a learner on two GPUs": ({"learner": {"gpus": 2}}, "a learner is one process on one GPU"),
+    "two processes on a GPU": ({"learner": {"gpus": 1, "processesPerNode": 2}}, "a process has one GPU"),
+    "two nodes and a volume of one": (
+        {"learner": {"nodes": 2}, "artifacts": {"accessMode": "ReadWriteOnce"}},
+        "use a ReadWriteMany class, or one node",
+    ),
     "no time to drain": ({"terminationGracePeriodSeconds": 20}, "requests in flight would be cut off. Raise it to 25"),
     "a hub id without a hub": (
         {"models": {"hub": False, "existingClaim": "m"}},

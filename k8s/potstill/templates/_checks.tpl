@@ -18,11 +18,15 @@
 {{- $_ := set $seen $lane.name true -}}
 {{- $learners := (($lane.learner).replicas) | default 1 -}}
 {{- if gt (int $learners) 1 -}}
-{{- fail (printf "lane %s asks for %d learners, and a lane has one, which is one process: for more jobs at a time add entries to lanes" $lane.name (int $learners)) -}}
+{{- fail (printf "lane %s asks for %d learners, and a lane has one: for more jobs at a time add entries to lanes, for a larger student raise learner.nodes or learner.gpus" $lane.name (int $learners)) -}}
 {{- end -}}
 {{- end -}}
-{{- if gt (int $v.learner.gpus) 1 -}}
-{{- fail (printf "learner.gpus is %d, and a learner is one process on one GPU: set it to 1 (more lanes use more GPUs)" (int $v.learner.gpus)) -}}
+{{- $processes := int $v.learner.processesPerNode -}}
+{{- if and (gt (int $v.learner.gpus) 0) (not (has $processes (list 0 (int $v.learner.gpus)))) -}}
+{{- fail (printf "learner.processesPerNode is %d and learner.gpus is %d: a process has one GPU. Leave processesPerNode at 0" $processes (int $v.learner.gpus)) -}}
+{{- end -}}
+{{- if and (gt (int $v.learner.nodes) 1) (ne $v.artifacts.accessMode "ReadWriteMany") -}}
+{{- fail (printf "learner.nodes is %d, and artifacts.accessMode is %s, a volume of one node: use a ReadWriteMany class, or one node" (int $v.learner.nodes) $v.artifacts.accessMode) -}}
 {{- end -}}
 {{- range $name, $given := $v.teachers -}}
 {{- if not $given.model -}}

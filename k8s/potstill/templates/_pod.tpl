@@ -129,6 +129,13 @@ affinity:
 {{ toYaml $resources }}
 {{- end -}}
 
+{{/* Processes of a learner on one node. */}}
+{{- define "potstill.learnerProcesses" -}}
+{{- with .Values.learner -}}
+{{ ternary (int .processesPerNode) (max 1 (int .gpus)) (gt (int .processesPerNode) 0) }}
+{{- end -}}
+{{- end -}}
+
 {{/* Ports, probes and the way to end. Takes (dict "root" $ "startup" path "seconds" 600). */}}
 {{- define "potstill.lifecycle" -}}
 ports: [{name: http, containerPort: 8080}]
