@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
-from dataclasses import asdict
 from pathlib import Path
 
 import benchmarks.objectives
-from benchmarks.machine import machine_facts
 from benchmarks.objectives.page import page, plot
 from benchmarks.objectives.settings import SETTINGS
 from benchmarks.objectives.study import outcomes
@@ -29,9 +26,6 @@ def main() -> None:
         setting.build()
         found[setting.name] = outcomes(setting, given.seeds)
     (RESULTS / "objectives.md").write_text(page(settings, found, given.seeds))
-    every = [asdict(outcome) for of in found.values() for outcome in of]
-    document = {"name": "objectives", "machine": machine_facts(), "outcomes": every}
-    (RESULTS / "objectives.json").write_text(json.dumps(document, indent=1) + "\n")
     plot(settings, found, RESULTS / "objectives.png")
 
 

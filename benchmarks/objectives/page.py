@@ -8,7 +8,6 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from benchmarks.machine import machine_facts
 from benchmarks.objectives.settings import STEPS, Setting
 from benchmarks.objectives.study import LAST, Outcome
 
@@ -22,7 +21,8 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def page(settings: Sequence[Setting], found: Found, seeds: Sequence[int]) -> str:
-    facts = ", ".join(f"{key} {value}" for key, value in machine_facts().items())
+    every = [outcome for of in found.values() for outcome in of]
+    machines = sorted({outcome.machine for outcome in every})
     return "\n".join(
         [
             "# Objectives, side by side",
@@ -32,7 +32,8 @@ def page(settings: Sequence[Setting], found: Found, seeds: Sequence[int]) -> str
             "",
             "± is half of the 95% interval over seeds (Student's t); a gap whose interval holds zero is no gap.",
             "Accuracy is greedy, on 400 held-out problems. Reverse KL is that of the sampled tokens, in nats a token,",
-            f"the mean of the last {LAST} steps.",
+            f"the mean of the last {LAST} steps. The runs of a seed share their models, which each machine trains for",
+            "itself.",
             "",
             "![held-out accuracy and reverse KL of each objective](objectives.png)",
             "",
@@ -40,9 +41,9 @@ def page(settings: Sequence[Setting], found: Found, seeds: Sequence[int]) -> str
             "Models of under a million parameters with answers of three tokens: this says how the parts",
             "behave, not what they are worth on a language model.",
             "",
-            "Command: `python -m benchmarks.objectives`",
+            "Every run: [objectives.jsonl](objectives.jsonl). Command: `python -m benchmarks.objectives`",
             "",
-            f"Machine: {facts}.",
+            *[f"Machine: {machine}." for machine in machines],
             "",
         ]
     )
