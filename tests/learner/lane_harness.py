@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -185,13 +185,23 @@ class Workplace:
         return self.wait(job_id, lambda record: record.state.is_terminal)
 
 
-def start_learner(
-    url: str, artifacts: Path, *, name: str = "learner", ranks: int = 1, **environment: str
-) -> subprocess.Popen[bytes]:
-    """`python -m learner` with one thread, by torchrun if it has several ranks; the process object has its `port`."""
+def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        port: int = free.getsockname()[1]
+    return port
+
+
+def start_learner(
+    url: str,
+    artifacts: Path,
+    *,
+    name: str = "learner",
+    command: Sequence[str] = ("learner",),
+    **environment: str,
+) -> subprocess.Popen[bytes]:
+    """`python -m learner`, or another module and its arguments, with one thread; the process object has its `port`."""
+    port = free_port()
     settings = {
         "POTSTILL_AUTH": "off",
         "POTSTILL_PORT": str(port),
@@ -205,9 +215,9 @@ def start_learner(
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
     }
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
-    command = [sys.executable, *launcher, "-m", "learner"]
-    process = subprocess.Popen(command, env={**os.environ, **settings, **environment}, start_new_session=ranks > 1)
+    process = subprocess.Popen(
+        [sys.executable, "-m", *command], env={**os.environ, **settings, **environment}, start_new_session=True
+    )
     process.port = port  # type: ignore[attr-defined]
     return process
 
@@ -226,9 +236,9 @@ def learner(url: str, artifacts: Path, **options: str) -> Iterator[subprocess.Po
 
 
 @contextlib.contextmanager
-def ranks_of_learner(url: str, artifacts: Path, size: int) -> Iterator[subprocess.Popen[bytes]]:
-    """A learner of several ranks, none of which outlives the block."""
-    process = start_learner(url, artifacts, ranks=size)
+def launched(url: str, artifacts: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A learner whose ranks torchrun starts, none of which outlives the block."""
+    process = start_learner(url, artifacts, command=("torch.distributed.run", *arguments))
     try:
         yield process
     finally:

@@ -20,12 +20,14 @@ from learner.errors import RanksLost
 from learner.ranks import Ranks
 from potstill.contracts.state import JobState
 from tests.broker.conftest import SERVERS, QueueServer
-from tests.learner.lane_harness import TinyRollout, Workplace, learner, probe, ranks_of_learner, tiny_job
+from tests.learner.lane_harness import TinyRollout, Workplace, free_port, launched, learner, probe, tiny_job
 from tests.learner.ranked import CASES, case_folder, outcome
+from tests.ship import chart
 from tests.tiny_model import write_tiny_model
 
 JOB = "job_tiny"
 SIZE = 2
+TWO = ("--standalone", "--nproc-per-node", str(SIZE), "-m", "learner")
 
 
 @pytest.fixture(scope="module")
@@ -141,12 +143,12 @@ def test_a_job_on_two_ranks_loses_one_and_goes_on(
 ) -> None:
     spec = tiny_job(tmp_path, student_folder, teacher_folder)
     workplace.submit(JOB, spec)
-    with ranks_of_learner(workplace.url, tmp_path / "artifacts", SIZE) as launcher:
+    with launched(workplace.url, tmp_path / "artifacts", *TWO) as launcher:
         workplace.wait(JOB, lambda record: record.step >= 3)
         os.kill(rank_process(launcher.pid, 1), signal.SIGKILL)
         assert launcher.wait(timeout=60) != 0
         assert workplace.job(JOB).state is not JobState.FAILED
-    with ranks_of_learner(workplace.url, tmp_path / "artifacts", SIZE) as launcher:
+    with launched(workplace.url, tmp_path / "artifacts", *TWO) as launcher:
         record = workplace.wait_for_end(JOB)
         assert record.state is JobState.SUCCEEDED, record.error
         assert probe(launcher, "/readyz").status_code == 200
@@ -170,7 +172,7 @@ def test_what_cannot_be_done_fails_the_job_and_not_the_ranks(
     workplace: Workplace, tmp_path: Path, student_folder: Path, teacher_folder: Path
 ) -> None:
     spec = tiny_job(tmp_path, student_folder, teacher_folder, steps=1)
-    with ranks_of_learner(workplace.url, tmp_path / "artifacts", SIZE):
+    with launched(workplace.url, tmp_path / "artifacts", *TWO):
         bad = spec.model_copy(update={"student": spec.student.model_copy(update={"model": "/nowhere"})})
         workplace.submit("job_bad", bad)
         record = workplace.wait_for_end("job_bad")
@@ -188,8 +190,39 @@ def test_ranks_asked_to_end_hand_their_job_on(
     workplace: Workplace, tmp_path: Path, student_folder: Path, teacher_folder: Path
 ) -> None:
     workplace.submit(JOB, tiny_job(tmp_path, student_folder, teacher_folder, steps=500))
-    with ranks_of_learner(workplace.url, tmp_path / "artifacts", SIZE) as launcher:
+    with launched(workplace.url, tmp_path / "artifacts", *TWO) as launcher:
         workplace.wait(JOB, lambda record: record.step >= 1)
         launcher.terminate()
         workplace.wait(JOB, lambda record: record.state is JobState.QUEUED, seconds=25.0)
         launcher.wait(timeout=30)
+
+
+def test_two_nodes_are_started_by_what_the_chart_says(
+    workplace: Workplace, tmp_path: Path, student_folder: Path, teacher_folder: Path
+) -> None:
+    port = free_port()
+
+    def of_node(index: int) -> list[str]:
+        given = [part.replace("$(POD_INDEX)", str(index)) for part in _arguments_of_the_chart()]
+        here = {"--master-addr": "127.0.0.1", "--master-port": str(port), "--nproc-per-node": "1"}
+        return [f"{name}={here[name]}" if (name := part.partition("=")[0]) in here else part for part in given]
+
+    workplace.submit(JOB, tiny_job(tmp_path, student_folder, teacher_folder))
+    artifacts = tmp_path / "artifacts"
+    with (
+        launched(workplace.url, artifacts, *of_node(0)) as leader,
+        launched(workplace.url, artifacts, *of_node(1)) as follower,
+    ):
+        assert workplace.wait_for_end(JOB).state is JobState.SUCCEEDED
+        assert [probe(node, "/livez").status_code for node in (leader, follower)] == [200, 200]
+        assert "potstill_learner_step 5.0" in probe(leader, "/metrics").text
+
+
+def _arguments_of_the_chart() -> list[str]:
+    learner = chart.named(
+        chart.objects(chart.case("learner_of_two_nodes")), "StatefulSet", "demo-potstill-learner-default"
+    )
+    container = learner["spec"]["template"]["spec"]["containers"][0]
+    assert container["command"] == ["python", "-m", "torch.distributed.run"]
+    arguments: list[str] = container["args"]
+    return arguments
